@@ -1,0 +1,84 @@
+"""Postlude is what runs after your commit: transactional outbox, inbox and sagas."""
+
+from postlude.app import Postlude
+from postlude.core.event import Event, event
+from postlude.core.lifecycle import Status
+from postlude.core.outcome import Err, Ok, Park, Reject
+from postlude.core.retry import Retry
+from postlude.errors import (
+    BadUrl,
+    BrokerUnavailable,
+    ConfigurationError,
+    ConnectionClosed,
+    ContractViolation,
+    DatabaseBusy,
+    DatabaseUnavailable,
+    HandlerTimeout,
+    IdConflict,
+    InvalidId,
+    InvalidKey,
+    LanesDiffer,
+    MissingExtra,
+    NaiveDatetime,
+    NotEncodable,
+    NotFound,
+    NotInTransaction,
+    PayloadTooLarge,
+    PostludeError,
+    SchemaMissing,
+    SchemaTooNew,
+    SettingsError,
+    UnknownEvent,
+    Unroutable,
+)
+from postlude.insight.insight import EventStory, Page
+from postlude.outbox.handlers import EventHandler
+from postlude.outbox.prepare import Message
+from postlude.ports.store import Filter
+from postlude.runtime.context import Context
+from postlude.runtime.watchers import DeadLetter
+from postlude.settings import Settings
+
+__all__ = [
+    "BadUrl",
+    "BrokerUnavailable",
+    "ConfigurationError",
+    "ConnectionClosed",
+    "Context",
+    "ContractViolation",
+    "DatabaseBusy",
+    "DatabaseUnavailable",
+    "DeadLetter",
+    "Err",
+    "Event",
+    "EventHandler",
+    "EventStory",
+    "Filter",
+    "HandlerTimeout",
+    "IdConflict",
+    "InvalidId",
+    "InvalidKey",
+    "LanesDiffer",
+    "Message",
+    "MissingExtra",
+    "NaiveDatetime",
+    "NotEncodable",
+    "NotFound",
+    "NotInTransaction",
+    "Ok",
+    "Page",
+    "Park",
+    "PayloadTooLarge",
+    "Postlude",
+    "PostludeError",
+    "Reject",
+    "Retry",
+    "SchemaMissing",
+    "SchemaTooNew",
+    "Settings",
+    "SettingsError",
+    "Status",
+    "UnknownEvent",
+    "Unroutable",
+    "event",
+]

@@ -1,0 +1,1 @@
+"""Brokers, one file each."""

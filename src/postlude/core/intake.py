@@ -1,0 +1,156 @@
+"""What a relay makes of the rows it reads: run, wait, or leave alone. Pure, so that its order can be proven."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from postlude.core.blocked import BlockedMap
+from postlude.core.delivery import Delivery
+from postlude.core.floors import Floors, Track
+from postlude.core.lifecycle import Status
+from postlude.core.ready import Ready
+
+
+class Intake:
+    """Floors, blocked map and ready entries of one destination, kept consistent with each other."""
+
+    def __init__(self, *, ordered_failure: bool = False) -> None:
+        self.floors = Floors()
+        self.blocked = BlockedMap()
+        self.ready = Ready(ordered_failure=ordered_failure)
+        self._cautious: dict[int, int] = {}
+        self._concluded: set[int] = set()
+        self._doubtful: set[int] = set()
+        self._suspects: set[str] = set()
+        self._due: set[int] = set()
+
+    # ------------------------------------------------------------ lanes
+
+    def own(self, lane: int, cautious_to: int) -> None:
+        """A new lane starts from the beginning. Up to `cautious_to` its entries run one at a time."""
+        self._cautious[lane] = cautious_to
+        self.floors.own([lane])
+
+    def disown(self, lanes: Iterable[int]) -> None:
+        """Forget everything that waits in lanes that are not ours any more."""
+        gone = list(lanes)
+        self.floors.disown(gone)
+        self.blocked.drop_lanes(gone)
+        for delivery in self.ready.drop_lanes(gone):
+            self._due.discard(delivery.seq)
+        for lane in gone:
+            self._cautious.pop(lane, None)
+
+    def reread_all(self) -> None:
+        """Forget what was remembered of the rows: the next read begins at the beginning."""
+        for lane, cautious_to in list(self._cautious.items()):
+            self.disown([lane])
+            self.own(lane, cautious_to)
+
+    def is_cautious(self, delivery: Delivery) -> bool:
+        """May this entry have killed a former owner?"""
+        return delivery.seq <= self._cautious.get(delivery.lane, 0)
+
+    # ------------------------------------------------------------ reading
+
+    def begin(self) -> None:
+        """A read begins: what is concluded from now on may still come back in its rows."""
+        self._concluded.clear()
+        self._doubtful.clear()
+
+    @property
+    def waiting_due(self) -> list[int]:
+        """Due rows that are here already, to be left out of the next due read."""
+        return list(self._due)
+
+    def accept(self, rows: Iterable[Delivery], wanted: Callable[[Delivery], bool] = lambda _: True) -> int:
+        """Take in the rows of a hot or due read, in seq order. Gives how many became ready."""
+        accepted = 0
+        for row in rows:
+            if row.lane not in self._cautious or row.seq in self.ready or row.seq in self._concluded:
+                continue
+            if not wanted(row):
+                continue
+            if self._waits(row) or (row.key is not None and row.lane in self._doubtful):
+                self._hold(row)
+                continue
+            self.ready.add(row, careful=self.is_cautious(row))
+            if row.status is not Status.pending:
+                self._due.add(row.seq)
+            accepted += 1
+        return accepted
+
+    def came_back(self, tracks: list[Track], rows: list[Delivery], limit: int, stable: int) -> None:
+        """A hot read is answered: move its floors."""
+        last: dict[tuple[int, int], tuple[int, int]] = {}
+        for row in rows:
+            count, _ = last.get((row.lane, row.priority), (0, 0))
+            last[row.lane, row.priority] = (count + 1, row.seq)
+        self.floors.read(tracks, last, limit, stable)
+
+    # ------------------------------------------------------------ concluding
+
+    def concluded(self, delivery: Delivery) -> None:
+        """The row is settled or has its verdict; the next of its key may go."""
+        self._concluded.add(delivery.seq)
+        self._due.discard(delivery.seq)
+        if delivery.key is not None and delivery.key in self.blocked:
+            self._suspects.add(delivery.key)
+        self.ready.done(delivery)
+
+    def failed(self, delivery: Delivery) -> None:
+        """An entry will hold its key: what comes after it waits. Call this before the verdict is sent.
+
+        The key is remembered even when no follower is known: a read under way may bring one that was not blocked yet.
+        """
+        if delivery.key is None:
+            return
+        for follower in self.ready.drop_key(delivery.key):
+            self._hold(follower)
+        if not self.blocked.hold(delivery.key, delivery.lane, delivery.seq + 1):
+            self._doubtful.add(delivery.lane)
+            self.floors.lower(delivery.lane, delivery.priority, delivery.seq + 1, later=True)
+
+    def give_up(self, delivery: Delivery, *, later: bool) -> None:
+        """No outcome: the entry, and what stands behind it, is read again in its place."""
+        if delivery.key is not None:
+            for follower in self.ready.drop_key(delivery.key):
+                self._reread(follower, later=later)
+        self._reread(delivery, later=later)
+        self.ready.done(delivery)
+
+    # ------------------------------------------------------------ blocked keys
+
+    def suspects(self, *, all_keys: bool) -> list[tuple[str, int]]:
+        """Keys that may be free now: those whose head was concluded here, or every one."""
+        items = list(self.blocked.items())
+        found = items if all_keys else [item for item in items if item[0] in self._suspects]
+        self._suspects.clear()
+        return found
+
+    def freed(self, keys: Iterable[str]) -> None:
+        """The store says that nothing holds these keys: read on from their first waiting entry."""
+        for key in keys:
+            waiting = self.blocked.free(key)
+            if waiting is not None:
+                self.floors.lower(waiting.lane, 1, waiting.seq)
+
+    # ------------------------------------------------------------ inside
+
+    def _waits(self, row: Delivery) -> bool:
+        if row.key is None:
+            return False
+        # A due row is the head that others wait for: only what the store says can hold it.
+        return row.blocked or (row.status is Status.pending and row.key in self.blocked)
+
+    def _hold(self, row: Delivery) -> None:
+        self._due.discard(row.seq)
+        if row.status is not Status.pending or row.key is None:
+            return
+        if not self.blocked.hold(row.key, row.lane, row.seq):
+            self.floors.lower(row.lane, row.priority, row.seq, later=True)
+
+    def _reread(self, delivery: Delivery, *, later: bool) -> None:
+        self._due.discard(delivery.seq)
+        if delivery.status is Status.pending:
+            self.floors.lower(delivery.lane, delivery.priority, delivery.seq, later=later)

@@ -1,0 +1,143 @@
+"""Ready: what was read and waits for its turn in this worker. One entry of a key is under way at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from postlude.core.delivery import PRIORITIES, Delivery
+
+Token = tuple[str, str | int]
+
+
+class Ready:
+    """The waiting and the running entries of one destination.
+
+    `ordered_failure`: the destination itself stops later entries of a key when an earlier one fails in the same
+    batch, so that a batch may carry several of one key.
+    """
+
+    def __init__(self, *, ordered_failure: bool = False) -> None:
+        self._ordered_failure = ordered_failure
+        self._heads: tuple[deque[Delivery], ...] = tuple(deque() for _ in PRIORITIES)
+        self._followers: dict[Token, deque[Delivery]] = {}
+        self._tokens: dict[int, Token | None] = {}
+        self._running: dict[int, Delivery] = {}
+        self._careful: dict[int, int] = {}
+        self._plain: dict[int, int] = {}
+
+    def __contains__(self, seq: object) -> bool:
+        return seq in self._tokens
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    @property
+    def waiting(self) -> int:
+        """How many could still be taken, now or after those before them."""
+        return len(self._tokens) - len(self._running)
+
+    @property
+    def running(self) -> Iterable[int]:
+        """The seqs that are under way."""
+        return self._running.keys()
+
+    def lanes(self) -> set[int]:
+        """The lanes that have something under way."""
+        return {delivery.lane for delivery in self._running.values()}
+
+    def add(self, delivery: Delivery, *, careful: bool = False) -> None:
+        """Queue an entry. A careful lane runs one entry at a time until all of it has passed."""
+        lane = delivery.lane
+        # A lane is careful as a whole or not at all: two kinds of token would let a key overtake itself.
+        careful = (careful and lane not in self._plain) or lane in self._careful
+        counts = self._careful if careful else self._plain
+        counts[lane] = counts.get(lane, 0) + 1
+        token: Token | None = None
+        if careful:
+            token = ("lane", lane)
+        elif delivery.key is not None and not self._ordered_failure:
+            token = ("key", delivery.key)
+        self._tokens[delivery.seq] = token
+        if token is None:
+            self._heads[delivery.priority].append(delivery)
+        elif token in self._followers:
+            self._followers[token].append(delivery)
+        else:
+            self._followers[token] = deque()
+            self._heads[delivery.priority].append(delivery)
+
+    def take(self, limit: int) -> list[Delivery]:
+        """The next entries to start. High goes first, but every class that waits gets a tenth."""
+        share = max(1, limit // 10)
+        taken: list[Delivery] = []
+        for index, heads in enumerate(self._heads):
+            lower = sum(min(share, len(later)) for later in self._heads[index + 1 :])
+            room = max(limit - len(taken) - lower, min(share, limit - len(taken)))
+            taken += _pop(heads, room)
+        for heads in self._heads:
+            taken += _pop(heads, limit - len(taken))
+        self._running.update((delivery.seq, delivery) for delivery in taken)
+        return taken
+
+    def done(self, delivery: Delivery) -> None:
+        """An entry is no longer under way; the next of its key may go."""
+        if self._running.pop(delivery.seq, None) is not None:
+            self._leave(delivery)
+
+    def drop(self, condition: Callable[[Delivery], bool]) -> list[Delivery]:
+        """Take back waiting entries, oldest first; those under way stay."""
+        dropped: list[Delivery] = []
+        for followers in self._followers.values():
+            gone = _extract(followers, condition)
+            for delivery in gone:
+                self._forget(delivery)
+            dropped += gone
+        for heads in self._heads:
+            gone = _extract(heads, condition)
+            for delivery in gone:
+                self._leave(delivery)
+            dropped += gone
+        return sorted(dropped, key=lambda delivery: delivery.seq)
+
+    def drop_key(self, key: str) -> list[Delivery]:
+        """Take back the waiting entries of a key, because one before them failed."""
+        return self.drop(lambda delivery: delivery.key == key)
+
+    def drop_lanes(self, lanes: Iterable[int]) -> list[Delivery]:
+        """Take back the waiting entries of lanes."""
+        gone = set(lanes)
+        return self.drop(lambda delivery: delivery.lane in gone)
+
+    def _forget(self, delivery: Delivery) -> Token | None:
+        token = self._tokens.pop(delivery.seq, None)
+        careful = token is not None and token[0] == "lane"
+        counts = self._careful if careful else self._plain
+        counts[delivery.lane] -= 1
+        if not counts[delivery.lane]:
+            del counts[delivery.lane]
+        return token
+
+    def _leave(self, delivery: Delivery) -> None:
+        token = self._forget(delivery)
+        if token is None:
+            return
+        followers = self._followers[token]
+        if not followers:
+            del self._followers[token]
+            return
+        follower = followers.popleft()
+        self._heads[follower.priority].append(follower)
+
+
+def _pop(queue: deque[Delivery], count: int) -> list[Delivery]:
+    return [queue.popleft() for _ in range(min(count, len(queue)))]
+
+
+def _extract(queue: deque[Delivery], condition: Callable[[Delivery], bool]) -> list[Delivery]:
+    gone = [delivery for delivery in queue if condition(delivery)]
+    if gone:
+        kept = [delivery for delivery in queue if not condition(delivery)]
+        queue.clear()
+        queue.extend(kept)
+    return gone

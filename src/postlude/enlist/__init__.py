@@ -1,0 +1,1 @@
+"""Joining the caller's transaction, one small adapter for each kind of handle."""

@@ -1,0 +1,80 @@
+"""Connections of aiosqlite. It is never imported: a handle of it brings it along."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, TypeVar
+
+from postlude.core.statement import Script
+from postlude.enlist.sqlite_faults import savepoint_name, translated
+from postlude.errors import ConnectionClosed, NotInTransaction
+
+T = TypeVar("T")
+
+
+class AiosqliteAdapter:
+    dialect = "sqlite"
+
+    def fits(self, handle: object) -> bool:
+        cls = type(handle)
+        return cls.__module__.split(".")[0] == "aiosqlite" and cls.__name__ == "Connection"
+
+    def require_transaction(self, handle: Any) -> None:
+        with _translated(handle):
+            if handle.in_transaction or handle.isolation_level is not None:
+                return
+        raise NotInTransaction(
+            "this aiosqlite connection is in autocommit",
+            hint='Await execute("BEGIN IMMEDIATE") first, and commit afterwards.',
+        )
+
+    async def play(self, handle: Any, script: Script[T]) -> T:
+        with _translated(handle):
+            async with handle.cursor() as cursor:
+                cursor.row_factory = None  # the caller's may be anything
+                try:
+                    call = next(script)
+                    while True:
+                        await cursor.execute(call.statement.sql, call.values)
+                        call = script.send(list(await cursor.fetchall()))
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+
+    @asynccontextmanager
+    async def savepoint(self, handle: Any) -> AsyncIterator[None]:
+        name = savepoint_name()
+        with _translated(handle):
+            if not handle.in_transaction:
+                await handle.execute("BEGIN")  # else RELEASE would commit
+            await handle.execute(f"SAVEPOINT {name}")
+        try:
+            yield
+        except BaseException:
+            with suppress(sqlite3.Error, ValueError):  # what went wrong matters more
+                await handle.execute(f"ROLLBACK TO {name}")
+                await handle.execute(f"RELEASE {name}")
+            raise
+        with _translated(handle):
+            await handle.execute(f"RELEASE {name}")
+
+    def is_in_transaction(self, handle: Any) -> bool:
+        try:
+            return bool(handle.in_transaction)
+        except (sqlite3.ProgrammingError, ValueError):  # closed
+            return False
+
+
+@contextmanager
+def _translated(handle: Any) -> Iterator[None]:
+    try:
+        with translated():
+            yield
+    except ValueError as error:  # what aiosqlite says of a handle that is closed, or not open yet
+        try:
+            _ = handle.in_transaction
+        except ValueError:
+            raise ConnectionClosed("this aiosqlite connection is not open") from error
+        raise

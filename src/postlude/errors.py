@@ -1,0 +1,159 @@
+"""Every error Postlude raises, drawn as a tree.
+
+    PostludeError
+    ├── NotInTransaction      append.not_in_transaction   the handle commits by itself
+    ├── IdConflict            append.id_conflict          same id, other content
+    ├── UnknownEvent          event.unknown               not a class decorated with @event
+    ├── Unroutable            append.unroutable           no route and no handler
+    ├── PayloadTooLarge       append.payload_too_large
+    ├── NotEncodable          append.not_encodable        payload or headers cannot be written
+    ├── InvalidKey            append.invalid_key
+    ├── InvalidId             append.invalid_id
+    ├── NaiveDatetime         append.naive_datetime
+    ├── ConnectionClosed      database.closed
+    ├── DatabaseUnavailable   database.unavailable
+    │   └── DatabaseBusy      database.busy               SQLite: somebody else is writing
+    ├── SchemaMissing         schema.missing
+    ├── SchemaTooNew          schema.too_new
+    ├── LanesDiffer           schema.lanes_differ
+    ├── SettingsError         settings.invalid
+    │   └── BadUrl            settings.bad_url
+    ├── MissingExtra          settings.missing_extra
+    ├── ConfigurationError    configuration.refused
+    ├── ContractViolation     handler.contract_violation  dead letter at once
+    ├── HandlerTimeout        handler.timeout
+    ├── EventMissing          delivery.event_missing
+    ├── NotFound              insight.not_found
+    └── BrokerUnavailable     broker.unavailable          burns no attempts
+
+`code` is stable and may be stored; `hint` says what to do next.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PostludeError(Exception):
+    """The root of the tree; carries a stable code and a hint."""
+
+    code: ClassVar[str] = "postlude"
+    default_hint: ClassVar[str] = ""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = self.default_hint if hint is None else hint
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return f"{message}\n  hint: {self.hint}" if self.hint else message
+
+
+class NotInTransaction(PostludeError):
+    code = "append.not_in_transaction"
+    default_hint = "Open a transaction on the handle first, or use `async with app.transaction() as tx:`."
+
+
+class IdConflict(PostludeError):
+    code = "append.id_conflict"
+    default_hint = "An id names one event for ever: repeat exactly the same event, or append with a new id."
+
+
+class UnknownEvent(PostludeError):
+    code = "event.unknown"
+    default_hint = "Decorate the class with @event(...)."
+
+
+class Unroutable(PostludeError):
+    code = "append.unroutable"
+    default_hint = "Add app.route(...), a handler with @app.on(...), or declare the class with record_only=True."
+
+
+class PayloadTooLarge(PostludeError):
+    code = "append.payload_too_large"
+    default_hint = "Store the large part elsewhere and put a reference in the event, or raise payload.max_bytes."
+
+
+class NotEncodable(PostludeError):
+    code = "append.not_encodable"
+
+
+class InvalidKey(PostludeError):
+    code = "append.invalid_key"
+
+
+class InvalidId(PostludeError):
+    code = "append.invalid_id"
+    default_hint = "Give a UUID as id, or none at all."
+
+
+class NaiveDatetime(PostludeError):
+    code = "append.naive_datetime"
+    default_hint = "Give a time with a time zone, such as datetime.now(timezone.utc)."
+
+
+class ConnectionClosed(PostludeError):
+    code = "database.closed"
+    default_hint = "The handle was closed before the append; use one that is open and in a transaction."
+
+
+class DatabaseUnavailable(PostludeError):
+    code = "database.unavailable"
+    default_hint = "Check that the server runs and that the URL names the right host, port, user and database."
+
+
+class DatabaseBusy(DatabaseUnavailable):
+    code = "database.busy"
+    default_hint = "Begin the transaction with BEGIN IMMEDIATE, or use app.transaction(), which does."
+
+
+class SchemaMissing(PostludeError):
+    code = "schema.missing"
+    default_hint = "Run `postlude db upgrade`."
+
+
+class SchemaTooNew(PostludeError):
+    code = "schema.too_new"
+    default_hint = "The database was upgraded by a newer Postlude: upgrade this process too."
+
+
+class LanesDiffer(PostludeError):
+    code = "schema.lanes_differ"
+    default_hint = "The number of lanes is fixed when the schema is installed; remove the setting or make it equal."
+
+
+class SettingsError(PostludeError):
+    code = "settings.invalid"
+
+
+class BadUrl(SettingsError):
+    code = "settings.bad_url"
+
+
+class MissingExtra(PostludeError):
+    code = "settings.missing_extra"
+
+
+class ConfigurationError(PostludeError):
+    code = "configuration.refused"
+
+
+class ContractViolation(PostludeError):
+    code = "handler.contract_violation"
+
+
+class HandlerTimeout(PostludeError):
+    code = "handler.timeout"
+
+
+class EventMissing(PostludeError):
+    code = "delivery.event_missing"
+
+
+class NotFound(PostludeError):
+    code = "insight.not_found"
+
+
+class BrokerUnavailable(PostludeError):
+    code = "broker.unavailable"
+    default_hint = "The broker is retried with backoff and no attempt is burned; check that it runs."

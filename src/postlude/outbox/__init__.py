@@ -1,0 +1,1 @@
+"""The producing side: routes, preparing, appending, handlers."""

@@ -1,0 +1,62 @@
+"""The outbox: events join the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Unpack
+from uuid import UUID
+
+from postlude.errors import ConfigurationError
+from postlude.outbox.options import AppendOptions
+from postlude.outbox.prepare import Message, Preparing
+from postlude.ports.enlist import Adapter
+from postlude.ports.store import Scripts
+
+
+class Handles:
+    """The adapters of one dialect: which one knows this handle?"""
+
+    def __init__(self, dialect: str, adapters: Sequence[Adapter]) -> None:
+        self._dialect = dialect
+        self._adapters = adapters
+
+    def adapter(self, handle: object) -> Adapter:
+        for adapter in self._adapters:
+            if adapter.fits(handle):
+                if adapter.dialect != self._dialect:
+                    raise ConfigurationError(
+                        f"a {adapter.dialect} handle was given to an app on {self._dialect}",
+                        hint="Append on a handle of the database the app was made for.",
+                    )
+                return adapter
+        raise ConfigurationError(
+            f"{type(handle).__module__}.{type(handle).__qualname__} is not a handle Postlude can join",
+            hint="Give the connection your transaction runs on: asyncpg, sqlite3 or aiosqlite, or app.transaction().",
+        )
+
+
+class Outbox:
+    """`append` writes an event and its deliveries in the caller's transaction; it never commits."""
+
+    def __init__(self, preparing: Preparing, scripts: Scripts, handles: Handles, appended: Callable[[], None]) -> None:
+        self._preparing = preparing
+        self._scripts = scripts
+        self._handles = handles
+        self._appended = appended
+
+    async def append(self, tx: Any, event: object, **options: Unpack[AppendOptions]) -> UUID:
+        """Append one event. Same id and same content again is a no-op that gives the id back."""
+        return (await self._write(tx, [Message(event, **options)]))[0]
+
+    async def append_many(self, tx: Any, events: Sequence[object]) -> list[UUID]:
+        """Append events or `Message(event, **options)`, in order, in one statement."""
+        messages = [event if isinstance(event, Message) else Message(event) for event in events]
+        return await self._write(tx, messages) if messages else []
+
+    async def _write(self, tx: Any, messages: Sequence[Message]) -> list[UUID]:
+        adapter = self._handles.adapter(tx)
+        adapter.require_transaction(tx)
+        prepared = [self._preparing.one(messages[0])] if len(messages) == 1 else self._preparing.many(messages)
+        ids = await adapter.play(tx, self._scripts.append(prepared))
+        self._appended()
+        return ids

@@ -1,0 +1,110 @@
+"""Where events go: routes to brokers and handlers in this process, by event type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from postlude.core.delivery import StoredEvent
+from postlude.core.event import EventSpec, as_key, spec_of
+from postlude.core.lanes import lane_of
+from postlude.core.outcome import Policy
+from postlude.core.retry import Retry
+from postlude.errors import ConfigurationError
+from postlude.outbox.handlers import Handler
+from postlude.ports.append import Route
+
+EVERYTHING = "*"
+
+
+class BrokerRoute(msgspec.Struct, frozen=True):
+    """Events of a type, or every event, go to a broker."""
+
+    type: str
+    to: str
+    topic: str | None
+    key: str | None
+
+
+class Routes:
+    """What this app knows of types, brokers and handlers."""
+
+    def __init__(self, *, retry: Retry, retries: dict[str, Retry], on_dead: str) -> None:
+        self._retry = retry
+        self._retries = retries
+        self._on_dead = on_dead
+        self._routes: list[BrokerRoute] = []
+        self.handlers: dict[str, Handler] = {}
+        self._specs: dict[str, EventSpec] = {}
+
+    def add(self, route: BrokerRoute) -> None:
+        if route in self._routes:
+            raise ConfigurationError(f"{route.type} is routed to {route.to} twice")
+        self._routes.append(route)
+
+    def add_handler(self, handler: Handler) -> None:
+        if handler.name in self.handlers:
+            raise ConfigurationError(
+                f"there are two handlers named {handler.name!r}", hint="Give one of them another name=."
+            )
+        self.handlers[handler.name] = handler
+        self._specs[handler.spec.type] = handler.spec
+
+    def know(self, spec: EventSpec) -> None:
+        """Remember a class that was appended or routed, for its policy."""
+        self._specs.setdefault(spec.type, spec)
+
+    def targets(self, event_type: str) -> Iterator[tuple[str, str | None]]:
+        """Destinations of a type, each with the field that is its key there (None: the event's own key)."""
+        seen = set()
+        for route in self._routes:
+            if route.type in (event_type, EVERYTHING) and route.to not in seen:
+                seen.add(route.to)
+                yield route.to, route.key
+        for handler in self.handlers.values():
+            if handler.spec.type == event_type:
+                yield handler.destination, None
+
+    def topics(self, destination: str) -> dict[str, str]:
+        """The topics that routes to a destination give to types."""
+        return {route.type: route.topic for route in self._routes if route.to == destination and route.topic}
+
+    def brokers(self) -> set[str]:
+        """The brokers that something is routed to."""
+        return {route.to for route in self._routes}
+
+    def resolve(self, spec: EventSpec, event: object, event_id: UUID, key: str | None, lanes: int) -> tuple[Route, ...]:
+        """The routes of one event."""
+        found = []
+        for destination, field in self.targets(spec.type):
+            own = key if field is None else as_key(getattr(event, field))
+            found.append(Route(destination, lane_of(own, event_id, lanes), own))
+        return tuple(found)
+
+    def resolve_stored(self, event: StoredEvent, lanes: int) -> Sequence[Route]:
+        """The routes of an event that a raw SQL producer wrote: by its stored key only."""
+        lane = lane_of(event.key, event.event_id, lanes)
+        return [Route(destination, lane, event.key) for destination, _ in self.targets(event.type)]
+
+    def policy(self, event: StoredEvent | None, destination: str) -> Policy:
+        """How failures of this event at this destination are treated."""
+        event_type = None if event is None else event.type
+        handler = next((one for one in self.handlers.values() if one.destination == destination), None)
+        retry = self._retries.get(event_type or "", self._retry)
+        if handler is not None and handler.retry is not None:
+            retry = handler.retry
+        spec = self._specs.get(event_type or "")
+        on_dead = spec.on_dead if spec is not None and spec.on_dead is not None else self._on_dead
+        return Policy(retry, on_dead == "block")
+
+
+def route_of(event: Any, to: str, topic: str | None, key: str | None) -> BrokerRoute:
+    """A route for an event class, or for every event (`"*"`)."""
+    if event == EVERYTHING:
+        if key is not None:
+            raise ConfigurationError("a route for every event cannot name a key field")
+        return BrokerRoute(EVERYTHING, to, topic, None)
+    return BrokerRoute(spec_of(event).type, to, topic, key)

@@ -1,0 +1,1 @@
+"""The contracts between the engine and the world, each written on its Protocol."""

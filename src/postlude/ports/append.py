@@ -1,0 +1,45 @@
+"""An append, prepared: everything decided, nothing executed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One destination of an event, with the lane and key it has there."""
+
+    destination: str
+    lane: int
+    key: str | None
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """An event as it will be stored, and where it goes."""
+
+    event_id: UUID
+    type: str
+    version: int
+    source: str
+    entity: str | None
+    key: str | None
+    topic: str
+    content_type: str
+    payload: bytes
+    digest: bytes
+    headers: str
+    correlation_id: str
+    causation_id: UUID | None
+    saga_id: UUID | None
+    subjects: tuple[str, ...]
+    priority: int
+    max_attempts: int | None
+    available_at: datetime | None
+    routes: tuple[Route, ...]
+
+    @property
+    def status(self) -> str:
+        """Delayed entries are born scheduled and do not hold their key."""
+        return "pending" if self.available_at is None else "scheduled"

@@ -1,0 +1,1 @@
+"""The worker: lanes, relays, duties, shutdown."""

@@ -1,0 +1,55 @@
+"""What a handler is given besides its event."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Unpack
+from uuid import UUID
+
+from postlude.core.delivery import StoredEvent
+from postlude.outbox.options import AppendOptions
+from postlude.outbox.outbox import Outbox
+from postlude.outbox.prepare import new_id
+
+
+class Context:
+    """The event's surroundings, the transaction it is handled in, and a way to append more."""
+
+    def __init__(self, event: StoredEvent, handler: str, attempt: int, tx: Any, outbox: Outbox) -> None:
+        self.tx = tx
+        self.event_id: UUID = event.event_id
+        self.attempt = attempt
+        self.idempotency_key = f"{event.event_id}:{handler}"
+        self.correlation_id = event.correlation_id
+        self.causation_id = event.causation_id
+        self.saga_id = event.saga_id
+        self.headers: Mapping[str, str] = event.headers
+        self.result: Any = None
+        self.collected: list[tuple[object, AppendOptions]] = []
+        self._outbox = outbox
+
+    async def append(self, event: object, **options: Unpack[AppendOptions]) -> UUID:
+        """Append in the handler's transaction. A handler that calls out has none: its events are kept and appended
+        when it is settled."""
+        if self.tx is not None:
+            return await self._outbox.append(self.tx, event, **options)
+        if options.get("id") is None:
+            options["id"] = new_id()
+        self.collected.append((event, options))
+        return UUID(str(options["id"]))
+
+
+class SyncContext:
+    """The same for a handler that runs in a thread: `append` waits for its result."""
+
+    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
+        self._context = context
+        self._loop = loop
+
+    def append(self, event: object, **options: Unpack[AppendOptions]) -> UUID:
+        future = asyncio.run_coroutine_threadsafe(self._context.append(event, **options), self._loop)
+        return future.result()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)

@@ -1,0 +1,25 @@
+"""Partitions are made ahead, so that no append ever waits for one."""
+
+from __future__ import annotations
+
+import logging
+
+from postlude.ports.store import Upkeep
+from postlude.runtime.duties.duty import Duty
+
+log = logging.getLogger("postlude.duties")
+
+
+class MakePartitions(Duty):
+    title = "partitions"
+    first_after = 0.5
+
+    def __init__(self, upkeep: Upkeep, *, days: int, interval: float) -> None:
+        super().__init__(interval)
+        self._upkeep = upkeep
+        self._days = days
+
+    async def round(self) -> bool:
+        if made := await self._upkeep.make_partitions(self._days):
+            log.info("made %d partitions, the last is %s", len(made), made[-1])
+        return False

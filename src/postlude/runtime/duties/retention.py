@@ -1,0 +1,39 @@
+"""Retention: what was settled long ago goes, in bounded rounds. Dead letters stay until someone decides."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from postlude.ports.store import Upkeep
+from postlude.runtime.duties.duty import Duty
+
+log = logging.getLogger("postlude.duties")
+BATCH = 5000
+
+
+class RetentionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """0 hours means never."""
+
+    events_hours: int
+    dead_hours: int
+
+
+class Retention(Duty):
+    title = "retention"
+    first_after = 5.0
+
+    def __init__(self, upkeep: Upkeep, options: RetentionOptions, *, interval: float) -> None:
+        super().__init__(interval)
+        self._upkeep = upkeep
+        self._options = options
+
+    async def round(self) -> bool:
+        hours = self._options.events_hours
+        if hours > 0 and (retired := await self._upkeep.retire_partitions(hours)):
+            log.info("retired %s", ", ".join(retired))
+        pruned = await self._upkeep.prune(events_hours=hours, dead_hours=self._options.dead_hours, limit=BATCH)
+        if pruned:
+            log.info("pruned %d rows", pruned)
+        return pruned >= BATCH

@@ -1,0 +1,280 @@
+"""The relay: reads the owned lanes of one destination and keeps it busy.
+
+A loop reads ahead while batches run as tasks. Everything here may be forgotten at any time: the database has the
+truth, and a new owner starts from the beginning of its lanes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from postlude.core.delivery import Delivery, Fence
+from postlude.core.intake import Intake
+from postlude.errors import DatabaseUnavailable
+from postlude.ports.destination import Destination
+from postlude.ports.store import OwnedLane
+from postlude.runtime.batch import RETRY_FIRST, RETRY_LONGEST, Batch, RelayParts, Way
+from postlude.runtime.breaker import Breaker
+
+log = logging.getLogger("postlude.relay")
+
+DUE_EVERY = 0.05
+DUE_IDLE = 0.5
+"""How often to look for due work: often while some is known to wait, else now and then."""
+SWEEP_EVERY = 1.0
+PROBE = 1000
+Wanted = Callable[[Delivery], bool]
+
+
+def everything(_: Delivery) -> bool:
+    return True
+
+
+class Relay:
+    def __init__(self, destination: Destination, parts: RelayParts) -> None:
+        self.destination = destination
+        self.terms = destination.terms
+        self.name = self.terms.name
+        self.kind = self.terms.kind
+        self.lanes_in_all = self.terms.lanes
+        self.paused = False
+        self.settled = 0
+        self.tried = 0
+        self._parts = parts
+        self._intake = Intake(ordered_failure=self.terms.ordered_failure)
+        self._breaker = Breaker()
+        self._way = Way(destination, self._intake, self._breaker, parts)
+        self._worker = UUID(int=0)
+        self._epochs: dict[int, int] = {}
+        self._leaving: set[int] = set()
+        self._tasks: dict[asyncio.Task[None], Batch] = {}
+        self._delivering = 0
+        self._wake = asyncio.Event()
+        self._next_due = 0.0
+        self._next_sweep = 0.0
+        self._due_interval = DUE_EVERY
+        self._stopping = False
+
+    # ------------------------------------------------------------ lanes
+
+    @property
+    def lanes(self) -> set[int]:
+        """The lanes it owns and keeps."""
+        return set(self._epochs) - self._leaving
+
+    def own(self, worker: UUID, lanes: Sequence[OwnedLane]) -> None:
+        self._worker = worker
+        for lane in lanes:
+            self._epochs[lane.lane] = lane.epoch
+            self._intake.own(lane.lane, lane.cautious_to)
+        if lanes:
+            self._next_due = 0.0
+            self._wake.set()
+
+    def disown(self, lanes: set[int]) -> None:
+        """Lanes that are lost, at once."""
+        self._intake.disown(lanes)
+        for lane in lanes:
+            self._epochs.pop(lane, None)
+            self._leaving.discard(lane)
+
+    def shed(self, count: int) -> None:
+        """Stop working on that many lanes, those with nothing under way first; `shed_lanes` tells when they are free."""
+        busy = self._intake.ready.lanes()
+        surplus = sorted(self.lanes, key=lambda lane: lane in busy)[:count]
+        self._intake.disown(surplus)
+        self._leaving.update(surplus)
+
+    def shed_lanes(self) -> Fence | None:
+        """The lanes that were shed and have nothing under way any more; they are gone from here."""
+        idle = self._leaving - self._intake.ready.lanes()
+        if not idle:
+            return None
+        fence = Fence(self._worker, self.name, {lane: self._epochs[lane] for lane in idle})
+        self.disown(idle)
+        return fence
+
+    # ------------------------------------------------------------ hints
+
+    def flag(self, lane: int, priority: int, since: int, *, pending: bool) -> None:
+        """Rows above `since` appeared in a lane."""
+        if pending:
+            self._intake.floors.flag(lane, priority, since)
+        else:
+            self._due_interval = DUE_EVERY
+        self._wake.set()
+
+    def flag_all(self) -> None:
+        """Rows may have appeared anywhere."""
+        self._intake.floors.flag_all()
+        self._next_due = 0.0
+        self._wake.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing to read at once, nothing under way."""
+        return not self._tasks and not self._intake.ready.waiting and not self._intake.floors.has_dirty
+
+    def is_hung(self, now: float) -> bool:
+        """Does a delivery take longer than its destination may?"""
+        return any(now - batch.began > self.terms.patience for batch in self._tasks.values())
+
+    # ------------------------------------------------------------ running
+
+    async def run(self) -> None:
+        """Until `stop`. Loses the database for as long as it takes."""
+        delay = 0.0
+        while not self._stopping:
+            try:
+                await self._read()
+                delay = 0.0
+            except DatabaseUnavailable as error:
+                delay = min(max(RETRY_FIRST, delay * 2), RETRY_LONGEST)
+                log.warning("%s: %s", self.name, error.args[0])
+            self._launch()
+            await self._wait(delay * (0.5 + self._parts.clock.chance()))
+
+    async def drain_once(self, limit: int | None, up_to: int) -> int:
+        """One pass over what is due: every entry up to a seq at most once. Gives the deliveries settled."""
+        before, seen = self.settled, set[int]()
+
+        def wanted(row: Delivery) -> bool:
+            if row.seq in seen or row.seq > up_to or (limit is not None and len(seen) >= limit):
+                return False
+            if not row.blocked:
+                seen.add(row.seq)
+            return True
+
+        self._intake.reread_all()
+        while True:
+            self._next_due = 0.0
+            found = await self._read(wanted)
+            self._launch()
+            if self._tasks:
+                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            elif not found and not self._intake.floors.has_dirty:
+                return self.settled - before
+
+    def stop(self) -> None:
+        """Start nothing more; what is under way goes on."""
+        self._stopping = True
+        self._wake.set()
+
+    async def quiesce(self, timeout: float) -> None:
+        """Wait for what is under way; what does not end in time is cancelled and left to the next owner."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout)
+        for task in list(self._tasks):
+            log.warning("%s: a delivery did not end in time and is left to the next owner", self.name)
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1)
+
+    async def _wait(self, least: float) -> None:
+        if least:
+            await asyncio.sleep(least)
+        if self._intake.floors.has_dirty and self._may_read:
+            await asyncio.sleep(0)
+            return
+        now = self._parts.clock.monotonic()
+        timeout = max(0.001, self._next_due - now) if self._may_read else self._breaker.wait(now) or DUE_IDLE
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), timeout)
+        self._wake.clear()
+
+    # ------------------------------------------------------------ reading
+
+    @property
+    def _may_read(self) -> bool:
+        """Is there a use for more entries?"""
+        if self.paused or not self._epochs or self._breaker.wait(self._parts.clock.monotonic()):
+            return False
+        return self._intake.ready.waiting < self.terms.batch * self.terms.parallel
+
+    async def _read(self, wanted: Wanted = everything) -> int:
+        """Probe freed keys, then the hot read, then the due read: in this order a freed key is never overtaken."""
+        if not self._may_read:
+            return 0
+        await self._probe()
+        return await self._read_pending(wanted) + await self._read_due(wanted)
+
+    async def _probe(self) -> None:
+        now = self._parts.clock.monotonic()
+        sweep = now >= self._next_sweep
+        if sweep:
+            self._next_sweep = now + SWEEP_EVERY
+        suspects = self._intake.suspects(all_keys=sweep)
+        for start in range(0, len(suspects), PROBE):
+            self._intake.freed(await self._parts.reading.freed(self.name, suspects[start : start + PROBE]))
+
+    async def _read_pending(self, wanted: Wanted) -> int:
+        intake, stable = self._intake, self._parts.horizon.stable
+        tracks, limit = intake.floors.plan(self.terms.batch * self.terms.parallel)
+        if not tracks:
+            return 0
+        intake.begin()
+        try:
+            rows = await self._parts.reading.read_pending(self.name, tracks, limit)
+        except BaseException:
+            intake.floors.unread(tracks)
+            raise
+        accepted = intake.accept(rows, wanted)
+        intake.came_back(tracks, rows, limit, stable)
+        intake.floors.progress(len(rows), accepted)
+        return accepted
+
+    async def _read_due(self, wanted: Wanted) -> int:
+        if self._parts.clock.monotonic() < self._next_due:
+            return 0
+        self._intake.floors.wake_postponed()
+        lanes = sorted(self.lanes)
+        limit = max(1, self.terms.batch * self.terms.parallel // max(1, len(lanes)))
+        self._intake.begin()
+        rows = await self._parts.reading.read_due(self.name, lanes, limit, self._intake.waiting_due)
+        self._due_interval = DUE_EVERY if rows else min(self._due_interval * 1.5, DUE_IDLE)
+        self._next_due = self._parts.clock.monotonic() + self._due_interval
+        return self._intake.accept(rows, wanted)
+
+    # ------------------------------------------------------------ delivering
+
+    def _launch(self) -> None:
+        """Start as many batches as the destination takes."""
+        while self._delivering < self.terms.parallel and not (self.paused or self._stopping):
+            if self._breaker.wait(self._parts.clock.monotonic()) or not self._parts.is_trusted():
+                return
+            taken = self._intake.ready.take(self._breaker.limit(self.terms.batch))
+            if not taken:
+                return
+            batch = Batch(self._way, Fence(self._worker, self.name, dict(self._epochs)), taken)
+            self._delivering += 1
+            task = asyncio.create_task(self._run(batch))
+            self._tasks[task] = batch
+            task.add_done_callback(self._ended)
+
+    async def _run(self, batch: Batch) -> None:
+        """The slot is free for the next batch while this one is being settled."""
+        try:
+            try:
+                await batch.deliver()
+            finally:
+                self.tried += batch.tried
+                self._delivering -= 1
+                self._due_interval = DUE_EVERY
+                self._wake.set()
+            await batch.settle()
+        except DatabaseUnavailable as error:
+            log.warning("%s: %s", self.name, error.args[0])
+        finally:
+            self.settled += batch.settled
+            self.disown(batch.lost_lanes)
+            batch.give_up()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        self._wake.set()
+        if not task.cancelled() and task.exception() is not None:
+            log.error("%s: a delivery broke", self.name, exc_info=task.exception())

@@ -1,0 +1,79 @@
+"""The watch: looks for new rows, for all destinations of a worker at once, and tells the relays which lanes to read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+
+from postlude.core.horizon import Horizon
+from postlude.errors import DatabaseUnavailable
+from postlude.ports.clock import Clock
+from postlude.ports.store import Reading
+from postlude.runtime.relay import Relay
+
+log = logging.getLogger("postlude.watch")
+
+MAX_NEWS = 1000
+LIVELY = 1.0
+"""For that long after the last news, look as often as allowed."""
+BUSY = 0.05
+"""How often to look while every relay has enough to do."""
+
+
+class Watch:
+    def __init__(self, reading: Reading, horizon: Horizon, relays: Mapping[str, Relay], clock: Clock) -> None:
+        self._reading = reading
+        self._horizon = horizon
+        self._relays = relays
+        self._clock = clock
+        self._hinted = asyncio.Event()
+        self._lively_until = 0.0
+        self._first = True
+
+    def hint(self) -> None:
+        """There is, or soon will be, something new: look now and look often for a while."""
+        self._lively_until = self._clock.monotonic() + LIVELY
+        self._hinted.set()
+
+    async def run(self, shortest: float, longest: float) -> None:
+        """For ever. Idle, one look at the sequence decides whether to read at all."""
+        interval = shortest
+        while True:
+            try:
+                if await self.look():
+                    self._lively_until = self._clock.monotonic() + LIVELY
+            except DatabaseUnavailable as error:
+                log.warning("%s", error.args[0])
+                await asyncio.sleep(longest)
+            lively = self._clock.monotonic() < self._lively_until
+            interval = shortest if lively else min(interval * 2, longest)
+            await self._pause(max(interval, BUSY) if self._all_busy() else interval)
+
+    async def look(self) -> bool:
+        """Ask once; tell the relays. True when there was news."""
+        last = await self._reading.last_seq()
+        if last == self._horizon.last and self._horizon.is_settled and not self._first:
+            return False
+        since = self._horizon.stable
+        self._horizon.observe(last, await self._reading.appenders())
+        news = await self._reading.news(since, MAX_NEWS)
+        if self._first or sum(one.entries for one in news) >= MAX_NEWS:
+            self._first = False
+            for relay in self._relays.values():
+                relay.flag_all()
+            return True
+        for one in news:
+            relay_of = self._relays.get(one.destination)
+            if relay_of is not None:
+                relay_of.flag(one.lane, one.priority, since, pending=one.pending)
+        return bool(news)
+
+    def _all_busy(self) -> bool:
+        return all(not relay.is_idle for relay in self._relays.values())
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hinted.wait(), seconds)
+        self._hinted.clear()

@@ -1,0 +1,205 @@
+"""A worker: one identity, its relays, its lease, its duties. It reconnects for ever and stops within a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import platform
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+
+from postlude.core.delivery import StoredEvent
+from postlude.core.horizon import Horizon
+from postlude.core.outcome import Policy
+from postlude.errors import DatabaseUnavailable
+from postlude.ports.clock import Clock
+from postlude.ports.destination import Destination
+from postlude.ports.store import Store
+from postlude.runtime.batch import RelayParts
+from postlude.runtime.duties.duty import Duty
+from postlude.runtime.ownership import Buried, Holder, Sharing
+from postlude.runtime.relay import Relay
+from postlude.runtime.renewal import Renewal
+from postlude.runtime.watch import Watch
+from postlude.runtime.watchers import Watchers
+
+log = logging.getLogger("postlude.worker")
+BEAT = 0.25
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker behaves."""
+
+    lease: float = 15.0
+    stall: float = 60.0
+    poll_min: float = 0.005
+    poll_max: float = 0.25
+    shutdown_timeout: float = 30.0
+    tick: float = 1.0
+
+
+class Worker:
+    def __init__(
+        self,
+        store: Store,
+        destinations: Sequence[Destination],
+        duties: Sequence[Duty],
+        policy: Callable[[StoredEvent | None, str], Policy],
+        *,
+        clock: Clock,
+        watchers: Watchers,
+        options: WorkerOptions,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._options = options
+        self._duties = duties
+        self._beat = clock.monotonic()
+        self._renewal = Renewal(store.ownership, clock, lease=options.lease, is_alive=self._is_alive)
+        self._horizon = Horizon()
+        self.watchers = watchers
+        self.relays = {
+            destination.terms.name: Relay(destination, self._parts(destination, policy)) for destination in destinations
+        }
+        self._holders: list[Holder] = [*self.relays.values(), *duties]
+        self._watch = Watch(store.reading, self._horizon, self.relays, clock)
+        self._sharing: Sharing | None = None
+        self._tick_now = asyncio.Event()
+        self.id: UUID | None = None
+
+    def _parts(self, destination: Destination, policy: Callable[[StoredEvent | None, str], Policy]) -> RelayParts:
+        name = destination.terms.name
+        return RelayParts(
+            reading=self._store.reading,
+            settling=self._store.settling,
+            horizon=self._horizon,
+            clock=self._clock,
+            policy=lambda event: policy(event, name),
+            watchers=self.watchers,
+            is_trusted=lambda: self._renewal.is_trusted,
+        )
+
+    # ------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Register, take lanes, begin to renew."""
+        for relay in self.relays.values():
+            await relay.destination.open()
+        await self._register()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then end within the deadline."""
+        loops = [self._beats(), self._watch.run(self._options.poll_min, self._options.poll_max), self._share()]
+        loops += [relay.run() for relay in self.relays.values()]
+        loops += [duty.run() for duty in self._duties]
+        async with self._store.listen(self.hint):
+            tasks = [asyncio.create_task(_named(loop)) for loop in loops]
+            stopped = asyncio.create_task(stop.wait())
+            try:
+                await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await self._end(tasks)
+                stopped.cancel()
+        for task in tasks:
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                raise task.exception()  # type: ignore[misc]  # checked one line above
+
+    async def drain_once(self, limit: int | None = None) -> tuple[int, int]:
+        """One pass over what is due now. Gives the deliveries settled and the entries tried."""
+        self._beat = self._clock.monotonic()
+        await self._watch.look()
+        settled = tried = 0
+        for relay in self.relays.values():
+            before = relay.tried
+            left = None if limit is None else limit - settled
+            settled += await relay.drain_once(left, self._horizon.last)
+            tried += relay.tried - before
+        return settled, tried
+
+    async def tick(self) -> None:
+        """Bury, share, claim: once."""
+        self._beat = self._clock.monotonic()
+        if self._sharing is not None:
+            await self._sharing.tick()
+
+    async def stop(self, timeout: float | None = None) -> None:
+        """Finish what is under way, give the lanes back, end. Bounded by the deadline."""
+        deadline = self._options.shutdown_timeout if timeout is None else timeout
+        for relay in self.relays.values():
+            relay.stop()
+        await asyncio.gather(*(relay.quiesce(deadline) for relay in self.relays.values()))
+        self._renewal.stop()
+        if self.id is not None:
+            with contextlib.suppress(DatabaseUnavailable, TimeoutError):
+                await asyncio.wait_for(self._store.ownership.leave(self.id), 5)
+                await asyncio.wait_for(self._store.hint(), 5)
+        for relay in self.relays.values():
+            await relay.destination.close()
+        self.watchers.close()
+
+    def hint(self) -> None:
+        """Somebody appended, here or elsewhere."""
+        self._watch.hint()
+
+    # ------------------------------------------------------------ inside
+
+    async def _register(self) -> None:
+        self.id = uuid4()
+        sent = self._clock.monotonic()
+        self._beat = sent
+        serves = {holder.name: (holder.kind, holder.lanes_in_all) for holder in self._holders}
+        name = f"{platform.node()}:{os.getpid()}"
+        await self._store.ownership.register(self.id, name, serves, self._options.lease)
+        self._renewal.start(self.id, sent)
+        self._sharing = Sharing(self._store.ownership, self.id, self._holders)
+        await self._sharing.tick()
+
+    async def _share(self) -> None:
+        while True:
+            try:
+                if self._renewal.is_buried:
+                    raise Buried
+                await self.tick()
+            except Buried:
+                await self._rise()
+            except DatabaseUnavailable as error:
+                log.warning("%s", error.args[0])
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._tick_now.wait(), self._options.tick)
+            self._tick_now.clear()
+
+    async def _rise(self) -> None:
+        """Buried: forget everything and begin again under a new id."""
+        log.warning("this worker was taken for dead and lost its lanes; it begins again")
+        self._renewal.distrust()
+        for holder in self._holders:
+            holder.disown(set(range(holder.lanes_in_all)))
+        with contextlib.suppress(DatabaseUnavailable):
+            await self._register()
+
+    async def _beats(self) -> None:
+        while True:
+            self._beat = self._clock.monotonic()
+            await asyncio.sleep(BEAT)
+
+    def _is_alive(self) -> bool:
+        """Asked by the renewing thread: does the loop turn, and does every delivery end in time?"""
+        now = self._clock.monotonic()
+        return now - self._beat < self._options.stall and not any(relay.is_hung(now) for relay in self.relays.values())
+
+    async def _end(self, tasks: list[asyncio.Task[Any]]) -> None:
+        for relay in self.relays.values():
+            relay.stop()
+        await self.stop()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=5)
+
+
+async def _named(loop: Coroutine[Any, Any, Any]) -> None:
+    await loop

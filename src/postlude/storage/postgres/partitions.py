@@ -1,0 +1,165 @@
+"""Partitions of events and receipts, made ahead and retired so that no append ever waits.
+
+Every lock that could make an append wait is asked for with a short lock_timeout, so a long reader only delays the duty.
+`ATTACH` after a validated check takes a weak lock; `TRUNCATE` locks one old partition; `DETACH` is never urgent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+import asyncpg
+
+from postlude.core.uuid7 import first_of
+from postlude.storage.postgres.connection import Database, translated
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+PARENTS = ("postlude_event", "postlude_receipt")
+SAFE_DAYS_AHEAD = 7
+"""While a range is being attached, appends with ids in it are refused: so it must lie in the future."""
+MAX_SURVIVORS = 10_000
+LOCK_TIMEOUT = "50ms"
+_NAME = re.compile(r"postlude_(?:event|receipt)_(\d{8})")
+
+
+class Partitions:
+    """Days of one schema."""
+
+    def __init__(self, database: Database, schema: str) -> None:
+        self._database = database
+        self._quoted = '"' + schema.replace('"', '""') + '"'
+        self._schema = schema
+
+    async def make(self, days: int) -> list[str]:
+        """Attach the missing days ahead. On an empty log today's range is safe too: nothing is there to be refused."""
+        made = []
+        async with self._database.connection() as connection:
+            with translated():
+                today = await self._today(connection)
+                for parent in PARENTS:
+                    there = set(await self._names(connection, parent))
+                    fresh = not there and await self._is_empty(connection, parent)
+                    for ahead in range(0 if fresh else SAFE_DAYS_AHEAD, days + 1):
+                        day = _Day(self._quoted, parent, today + timedelta(days=ahead))
+                        if day.name not in there and await self._attach(connection, day, at_once=fresh):
+                            made.append(day.name)
+        return made
+
+    async def retire(self, hours: int) -> list[str]:
+        """Empty the days that ended that long ago; drop those that were empty already."""
+        retired = []
+        async with self._database.connection() as connection:
+            with translated():
+                oldest = await self._today(connection, hours)
+                for parent in PARENTS:
+                    for name in await self._names(connection, parent):
+                        if _day(name) + timedelta(days=1) <= oldest and await self._retire(connection, parent, name):
+                            retired.append(name)  # noqa: PERF401 - an await for each
+        return retired
+
+    async def _attach(self, connection: Connection, day: _Day, *, at_once: bool) -> bool:
+        """Every step may be repeated after a crash. `at_once` is for an empty log, where all of it takes no time."""
+        try:
+            if not at_once:
+                async with self._brief(connection):
+                    await connection.execute(day.create)
+                    if not await self._has_check(connection, day):
+                        await connection.execute(day.keep_out)
+                if not await connection.fetchval(day.came_early):
+                    await connection.execute(day.validate)
+            async with self._brief(connection):
+                if at_once:
+                    await connection.execute(day.create)
+                    await connection.execute(day.keep_out)
+                # Ids of that range that came early (clocks ahead, ids that are no v7) move along in this transaction.
+                for step in (day.move, day.validate, day.attach, day.let_in):
+                    await connection.execute(step)
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError, asyncpg.DuplicateTableError):
+            return False
+        return True
+
+    @asynccontextmanager
+    async def _brief(self, connection: Connection) -> AsyncIterator[None]:
+        async with connection.transaction():
+            await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+            yield
+
+    async def _has_check(self, connection: Connection, day: _Day) -> bool:
+        sql = "SELECT EXISTS (SELECT 1 FROM pg_constraint WHERE conname = $1 AND conrelid = $2::text::regclass)"
+        return bool(await connection.fetchval(sql, f"not_{day.name}", day.default))
+
+    async def _retire(self, connection: Connection, parent: str, name: str) -> bool:
+        part = f"{self._quoted}.{name}"
+        try:
+            if await connection.fetchval(f"SELECT NOT EXISTS (SELECT 1 FROM {part})"):  # noqa: S608
+                return await self._detach(connection, parent, name)
+            async with self._brief(connection):
+                await connection.execute(f"LOCK TABLE {part} IN ACCESS EXCLUSIVE MODE")
+                needed = (
+                    f"SELECT p.* FROM {part} p WHERE EXISTS (SELECT 1 FROM {self._quoted}.postlude_delivery d"  # noqa: S608
+                    f" WHERE d.event_id = p.event_id) LIMIT {MAX_SURVIVORS + 1}"
+                )
+                await connection.execute(f"CREATE TEMP TABLE postlude_kept ON COMMIT DROP AS {needed}")
+                if await connection.fetchval("SELECT count(*) FROM postlude_kept") > MAX_SURVIVORS:
+                    raise _TooMany
+                await connection.execute(f"TRUNCATE {part}")
+                await connection.execute(f"INSERT INTO {part} SELECT * FROM postlude_kept")  # noqa: S608
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError, _TooMany):
+            return False
+        return True
+
+    async def _detach(self, connection: Connection, parent: str, name: str) -> bool:
+        async with self._brief(connection):
+            await connection.execute(f"ALTER TABLE {self._quoted}.{parent} DETACH PARTITION {self._quoted}.{name}")
+        await connection.execute(f"DROP TABLE {self._quoted}.{name}")
+        return True
+
+    async def _names(self, connection: Connection, parent: str) -> Sequence[str]:
+        found = await connection.fetch(
+            "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+            " WHERE i.inhparent = $1::text::regclass ORDER BY 1",
+            f"{self._quoted}.{parent}",
+        )
+        return [row[0] for row in found if _NAME.fullmatch(row[0])]
+
+    async def _is_empty(self, connection: Connection, parent: str) -> bool:
+        return bool(await connection.fetchval(f"SELECT NOT EXISTS (SELECT 1 FROM {self._quoted}.{parent})"))  # noqa: S608
+
+    async def _today(self, connection: Connection, hours: int = 0) -> datetime:
+        now = await connection.fetchval("SELECT clock_timestamp()") + self._database.ahead - timedelta(hours=hours)
+        utc: datetime = now.astimezone(UTC)
+        return utc.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+class _TooMany(Exception):
+    """A partition with more survivors than one transaction should rewrite is left alone."""
+
+
+def _day(name: str) -> datetime:
+    return datetime.strptime(name.rsplit("_", 1)[1], "%Y%m%d").replace(tzinfo=UTC)
+
+
+class _Day:
+    """The statements that make one day's partition."""
+
+    def __init__(self, quoted_schema: str, parent: str, day: datetime) -> None:
+        self.name = f"{parent}_{day:%Y%m%d}"
+        self.default = f"{quoted_schema}.{parent}_default"
+        low, high = first_of(day), first_of(day + timedelta(days=1))
+        whole, part = f"{quoted_schema}.{parent}", f"{quoted_schema}.{self.name}"
+        inside = f"event_id >= '{low}' AND event_id < '{high}'"
+        self.create = (
+            f"CREATE TABLE IF NOT EXISTS {part} (LIKE {whole} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING INDEXES,"
+            f" CONSTRAINT {self.name}_bound CHECK ({inside}))"
+        )
+        self.keep_out = f"ALTER TABLE {self.default} ADD CONSTRAINT not_{self.name} CHECK (NOT ({inside})) NOT VALID"
+        self.came_early = f"SELECT EXISTS (SELECT 1 FROM {self.default} WHERE {inside})"  # noqa: S608
+        moved = f"DELETE FROM {self.default} WHERE {inside} RETURNING *"  # noqa: S608
+        self.move = f"WITH moved AS ({moved}) INSERT INTO {part} SELECT * FROM moved"  # noqa: S608
+        self.validate = f"ALTER TABLE {self.default} VALIDATE CONSTRAINT not_{self.name}"
+        self.attach = f"ALTER TABLE {whole} ATTACH PARTITION {part} FOR VALUES FROM ('{low}') TO ('{high}')"
+        self.let_in = f"ALTER TABLE {self.default} DROP CONSTRAINT not_{self.name}"

@@ -1,0 +1,512 @@
+-- Every statement the engine runs on PostgreSQL, by name. `:name` is a parameter; "postlude" is the schema.
+-- The same names stand in the SQLite file.
+
+-- ---------------------------------------------------------------- appending
+
+-- name: append
+-- One event and its deliveries in one statement; gives the id back when it was new.
+WITH event AS (
+    INSERT INTO postlude.postlude_event (event_id, type, version, source, entity, key, topic, content_type, payload,
+                                         digest, headers, correlation_id, causation_id, saga_id, subjects)
+    VALUES (:event_id, :type, :version, :source, :entity, :key, :topic, :content_type, :payload,
+            :digest, :headers::jsonb, :correlation_id, :causation_id, :saga_id, :subjects::text[])
+    ON CONFLICT DO NOTHING
+    RETURNING event_id
+), delivery AS (
+    INSERT INTO postlude.postlude_delivery (event_id, destination, lane, key, priority, status, max_attempts, available_at)
+    SELECT event.event_id, d.destination, d.lane, d.key, :priority::smallint, :status::text, :max_attempts::integer,
+           coalesce(:available_at::timestamptz, clock_timestamp())
+      FROM event, unnest(:destinations::text[], :lanes::smallint[], :keys::text[])
+                  WITH ORDINALITY AS d (destination, lane, key, position)
+     ORDER BY d.position
+)
+SELECT event_id FROM event
+
+-- name: append_many
+-- Many events in the order given; the ids that were new come back.
+WITH given AS (
+    SELECT * FROM unnest(:event_ids::uuid[], :types::text[], :versions::smallint[], :sources::text[], :entities::text[],
+                         :keys::text[], :topics::text[], :content_types::text[], :payloads::bytea[], :digests::bytea[],
+                         :headers::text[], :correlation_ids::text[], :causation_ids::uuid[], :saga_ids::uuid[],
+                         :subjects::text[])
+        AS g (event_id, type, version, source, entity, key, topic, content_type, payload, digest,
+              headers, correlation_id, causation_id, saga_id, subjects)
+), event AS (
+    INSERT INTO postlude.postlude_event (event_id, type, version, source, entity, key, topic, content_type, payload,
+                                         digest, headers, correlation_id, causation_id, saga_id, subjects)
+    SELECT event_id, type, version, source, entity, key, topic, content_type, payload,
+           digest, headers::jsonb, correlation_id, causation_id, saga_id,
+           (SELECT array_agg(s) FROM jsonb_array_elements_text(subjects::jsonb) AS s)
+      FROM given
+    ON CONFLICT DO NOTHING
+    RETURNING event_id
+), delivery AS (
+    INSERT INTO postlude.postlude_delivery (event_id, destination, lane, key, priority, status, max_attempts, available_at)
+    SELECT d.event_id, d.destination, d.lane, d.key, d.priority, d.status, d.max_attempts,
+           coalesce(d.available_at, clock_timestamp())
+      FROM unnest(:of_events::uuid[], :destinations::text[], :lanes::smallint[], :delivery_keys::text[],
+                  :priorities::smallint[], :statuses::text[], :max_attempts::integer[], :available_ats::timestamptz[])
+           WITH ORDINALITY AS d (event_id, destination, lane, key, priority, status, max_attempts, available_at, position)
+      JOIN event USING (event_id)
+     ORDER BY d.position
+)
+SELECT event_id FROM event
+
+-- name: digests
+-- What is stored under ids that were not new.
+SELECT event_id, digest FROM postlude.postlude_event WHERE event_id = ANY(:event_ids::uuid[])
+
+-- ---------------------------------------------------------------- reading
+
+-- name: last_seq
+-- The last seq handed out, committed or not.
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM postlude.postlude_delivery_seq_seq
+
+-- name: appenders
+-- Transactions that may still commit a row: INSERT takes this lock before it takes its seq, and holds it to the end.
+SELECT virtualtransaction FROM pg_locks
+ WHERE locktype = 'relation' AND relation = 'postlude.postlude_delivery'::regclass
+   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND mode = 'RowExclusiveLock' AND granted
+
+-- name: news
+-- Which lanes have rows above a seq; bounded.
+SELECT destination, lane, priority, status = 'pending' AS pending, count(*) AS entries
+  FROM (SELECT destination, lane, priority, status FROM postlude.postlude_delivery
+         WHERE seq > :after ORDER BY seq LIMIT :limit) AS recent
+ GROUP BY 1, 2, 3, 4
+
+-- name: read_pending
+-- The hot read: at most :limit index rows of each lane, whatever is blocked.
+SELECT d.seq, d.event_id, d.lane, d.key, d.priority, d.status, d.attempts, d.max_attempts, d.starts,
+       d.key IS NOT NULL AND EXISTS (
+           SELECT 1 FROM postlude.postlude_delivery b
+            WHERE b.destination = :destination AND b.key = d.key AND b.seq < d.seq AND b.blocks) AS blocked
+  FROM unnest(:lanes::smallint[], :priorities::smallint[], :floors::bigint[]) AS t (lane, priority, floor)
+ CROSS JOIN LATERAL (
+       SELECT seq, event_id, lane, key, priority, status, attempts, max_attempts, starts
+         FROM postlude.postlude_delivery
+        WHERE destination = :destination AND status = 'pending' AND lane = t.lane AND priority = t.priority
+          AND seq > t.floor
+        ORDER BY seq LIMIT :limit) AS d
+
+-- name: read_due
+-- What waited for its time, read where it waits.
+SELECT d.seq, d.event_id, d.lane, d.key, d.priority, d.status, d.attempts, d.max_attempts, d.starts,
+       d.key IS NOT NULL AND EXISTS (
+           SELECT 1 FROM postlude.postlude_delivery b
+            WHERE b.destination = :destination AND b.key = d.key AND b.seq < d.seq AND b.blocks) AS blocked
+  FROM unnest(:lanes::smallint[]) AS t (lane)
+ CROSS JOIN LATERAL (
+       SELECT seq, event_id, lane, key, priority, status, attempts, max_attempts, starts
+         FROM postlude.postlude_delivery
+        WHERE destination = :destination AND status IN ('failed', 'scheduled', 'claimed') AND lane = t.lane
+          AND available_at <= clock_timestamp() + :ahead::interval AND seq <> ALL(:excluding::bigint[])
+        ORDER BY available_at, seq LIMIT :limit) AS d
+
+-- name: freed
+-- Which of these keys have nothing before them any more that holds them.
+SELECT k.key FROM unnest(:keys::text[], :seqs::bigint[]) AS k (key, seq)
+ WHERE NOT EXISTS (SELECT 1 FROM postlude.postlude_delivery b
+                    WHERE b.destination = :destination AND b.key = k.key AND b.seq < k.seq AND b.blocks)
+
+-- name: events
+-- Events by id; the bounds let the planner prune to the partitions of the batch.
+SELECT event_id, type, version, source, entity, key, topic, content_type, payload, headers, correlation_id,
+       causation_id, saga_id, created_at
+  FROM postlude.postlude_event
+ WHERE event_id = ANY(:event_ids::uuid[]) AND event_id BETWEEN :low AND :high
+
+-- name: has_due
+-- Is there anything a worker could deliver now to these destinations?
+SELECT EXISTS (
+    SELECT 1 FROM postlude.postlude_delivery d
+     WHERE d.destination = ANY(:destinations::text[])
+       AND (d.status = 'pending' OR d.status IN ('failed', 'scheduled', 'claimed')
+            AND d.available_at <= clock_timestamp() + :ahead::interval)
+       AND NOT EXISTS (SELECT 1 FROM postlude.postlude_delivery b
+                        WHERE b.destination = d.destination AND b.key = d.key AND b.seq < d.seq AND b.blocks))
+
+-- ---------------------------------------------------------------- settling
+
+-- name: start
+-- Commit an attempt before it begins; only what is still as it was read, in lanes that are still ours.
+WITH alive AS MATERIALIZED (SELECT id FROM postlude.postlude_worker WHERE id = :worker FOR KEY SHARE)
+UPDATE postlude.postlude_delivery d
+   SET status = 'claimed', blocks = d.key IS NOT NULL, attempts = d.attempts + 1, starts = d.starts + 1,
+       available_at = clock_timestamp() + :ahead::interval + make_interval(secs => :lease)
+  FROM unnest(:seqs::bigint[], :was_statuses::text[], :was_attempts::integer[]) AS v (seq, status, attempts)
+ WHERE d.seq = v.seq AND d.status = v.status AND d.attempts = v.attempts AND EXISTS (SELECT 1 FROM alive)
+   AND d.lane = ANY(ARRAY(
+       SELECT l.lane FROM unnest(:lanes::smallint[], :epochs::bigint[]) AS f (lane, epoch)
+         JOIN postlude.postlude_lane l ON l.lane = f.lane AND l.epoch = f.epoch
+        WHERE l.destination = :destination AND l.owner = :worker))
+RETURNING d.seq
+
+-- name: settle_sent
+-- Sent: the work is gone, the proof is there. A settle that starts after a burial finds no worker and changes nothing.
+WITH alive AS MATERIALIZED (SELECT id FROM postlude.postlude_worker WHERE id = :worker FOR KEY SHARE),
+done AS (
+    DELETE FROM postlude.postlude_delivery d
+     WHERE d.seq = ANY(:seqs::bigint[]) AND d.destination = :destination AND EXISTS (SELECT 1 FROM alive)
+       AND d.lane = ANY(ARRAY(
+           SELECT l.lane FROM unnest(:lanes::smallint[], :epochs::bigint[]) AS f (lane, epoch)
+             JOIN postlude.postlude_lane l ON l.lane = f.lane AND l.epoch = f.epoch
+            WHERE l.destination = :destination AND l.owner = :worker))
+    RETURNING d.event_id, d.attempts, d.status, d.seq
+), receipt AS (
+    INSERT INTO postlude.postlude_receipt (event_id, destination, attempts, seq, worker)
+    SELECT event_id, :destination, attempts + (status <> 'claimed')::integer, seq, :worker FROM done
+)
+SELECT count(*) FROM done
+
+-- name: record
+-- Failed, dead or scheduled: the same fence, and only if the row is still as it was read.
+WITH alive AS MATERIALIZED (SELECT id FROM postlude.postlude_worker WHERE id = :worker FOR KEY SHARE)
+UPDATE postlude.postlude_delivery d
+   SET status = v.status, blocks = v.blocks, attempts = v.attempts, starts = v.starts, token = NULL,
+       available_at = coalesce(v.until, clock_timestamp() + :ahead::interval + make_interval(secs => v.delay)),
+       last_error = coalesce(v.error, d.last_error)
+  FROM unnest(:seqs::bigint[], :was_statuses::text[], :was_attempts::integer[], :statuses::text[], :blocks::boolean[],
+              :attempts::integer[], :starts::smallint[], :delays::float8[], :untils::timestamptz[], :errors::text[])
+       AS v (seq, was_status, was_attempts, status, blocks, attempts, starts, delay, until, error)
+ WHERE d.seq = v.seq AND d.status = v.was_status AND d.attempts = v.was_attempts AND EXISTS (SELECT 1 FROM alive)
+   AND d.lane = ANY(ARRAY(
+       SELECT l.lane FROM unnest(:lanes::smallint[], :epochs::bigint[]) AS f (lane, epoch)
+         JOIN postlude.postlude_lane l ON l.lane = f.lane AND l.epoch = f.epoch
+        WHERE l.destination = :destination AND l.owner = :worker))
+RETURNING d.seq
+
+-- name: open_seqs
+-- Which of these rows are still there.
+SELECT seq FROM postlude.postlude_delivery WHERE seq = ANY(:seqs::bigint[])
+
+-- name: settle_handled
+-- The first statement of a handler's transaction: lock, delete and receipt at once; a rollback undoes all three.
+-- No row: somebody else holds it, or it is not ours any more. A frozen process loses its session after :idle ms.
+WITH mine AS (
+    SELECT d.seq FROM postlude.postlude_delivery d
+      JOIN postlude.postlude_lane l ON l.destination = d.destination AND l.lane = d.lane
+       AND l.owner = :worker AND l.epoch = :epoch
+     WHERE d.seq = :seq AND d.status = :status AND d.attempts = :attempts
+       FOR UPDATE OF d SKIP LOCKED
+), done AS (
+    DELETE FROM postlude.postlude_delivery d USING mine WHERE d.seq = mine.seq
+    RETURNING d.event_id, d.destination, d.attempts, d.status, d.seq
+), receipt AS (
+    INSERT INTO postlude.postlude_receipt (event_id, destination, attempts, seq, worker)
+    SELECT event_id, destination, attempts + (status <> 'claimed')::integer, seq, :worker FROM done
+)
+SELECT seq, set_config('idle_in_transaction_session_timeout', :idle, true) FROM done
+
+-- name: expand
+-- A raw SQL producer's row becomes one row for each destination, in one statement and in order.
+WITH alive AS MATERIALIZED (SELECT id FROM postlude.postlude_worker WHERE id = :worker FOR KEY SHARE),
+gone AS (
+    DELETE FROM postlude.postlude_delivery d
+     WHERE d.seq = ANY(:seqs::bigint[]) AND d.destination = 'route' AND EXISTS (SELECT 1 FROM alive)
+       AND EXISTS (SELECT 1 FROM postlude.postlude_lane l
+                    WHERE l.destination = 'route' AND l.lane = 0 AND l.owner = :worker AND l.epoch = :epoch)
+    RETURNING d.event_id, d.seq, d.max_attempts
+), child AS (
+    INSERT INTO postlude.postlude_delivery (event_id, destination, lane, key, max_attempts)
+    SELECT c.event_id, c.destination, c.lane, c.key, gone.max_attempts
+      FROM unnest(:of_events::uuid[], :destinations::text[], :lanes::smallint[], :keys::text[])
+           WITH ORDINALITY AS c (event_id, destination, lane, key, position)
+      JOIN gone USING (event_id)
+     ORDER BY c.position
+    ON CONFLICT DO NOTHING
+)
+SELECT seq FROM gone
+
+-- ---------------------------------------------------------------- ownership
+
+-- name: register_worker
+INSERT INTO postlude.postlude_worker (id, name, version, lease_until, destinations)
+VALUES (:worker, :name, :version, clock_timestamp() + :ahead::interval + make_interval(secs => :lease), :destinations)
+
+-- name: register_destinations
+-- Known destinations and their lanes; safe to repeat.
+WITH known AS (
+    INSERT INTO postlude.postlude_destination (name, kind)
+    SELECT * FROM unnest(:names::text[], :kinds::text[]) ON CONFLICT DO NOTHING
+)
+INSERT INTO postlude.postlude_lane (destination, lane)
+SELECT d.name, g.lane FROM unnest(:names::text[], :lanes::integer[]) AS d (name, lanes)
+ CROSS JOIN LATERAL generate_series(0, d.lanes - 1) AS g (lane)
+ON CONFLICT DO NOTHING
+
+-- name: renew
+-- No row: this worker is buried.
+UPDATE postlude.postlude_worker SET lease_until = clock_timestamp() + :ahead::interval + make_interval(secs => :lease)
+ WHERE id = :worker RETURNING stopping
+
+-- name: bury_workers
+-- The only way a live-looking owner loses its lanes. Skips a worker while one of its settles runs.
+WITH corpse AS (
+    DELETE FROM postlude.postlude_worker WHERE id IN (
+        SELECT id FROM postlude.postlude_worker WHERE lease_until < clock_timestamp() + :ahead::interval
+         ORDER BY id FOR UPDATE SKIP LOCKED)
+    RETURNING id
+)
+UPDATE postlude.postlude_lane
+   SET owner = NULL, epoch = epoch + 1, crashes = crashes + 1,
+       cautious_to = (SELECT last_value FROM postlude.postlude_delivery_seq_seq)
+ WHERE owner IN (SELECT id FROM corpse)
+RETURNING destination, lane
+
+-- name: live_workers
+SELECT id, name, version, started_at, stopping, destinations, lease_until FROM postlude.postlude_worker
+ WHERE lease_until > clock_timestamp() + :ahead::interval ORDER BY started_at, id
+
+-- name: claim_lanes
+-- Up to :count free lanes; a lane whose owner is gone is free.
+WITH me AS MATERIALIZED (
+    SELECT id FROM postlude.postlude_worker
+     WHERE id = :worker AND NOT stopping AND lease_until > clock_timestamp() + :ahead::interval FOR KEY SHARE
+), free AS MATERIALIZED (
+    SELECT l.lane FROM postlude.postlude_lane l
+     WHERE l.destination = :destination
+       AND (l.owner IS NULL OR NOT EXISTS (SELECT 1 FROM postlude.postlude_worker w WHERE w.id = l.owner))
+     ORDER BY random() LIMIT :count FOR UPDATE OF l SKIP LOCKED
+)
+UPDATE postlude.postlude_lane l SET owner = me.id, epoch = l.epoch + 1 FROM free, me
+ WHERE l.destination = :destination AND l.lane = free.lane
+RETURNING l.lane, l.epoch, l.cautious_to
+
+-- name: release_lanes
+UPDATE postlude.postlude_lane l SET owner = NULL, epoch = l.epoch + 1
+  FROM unnest(:lanes::smallint[], :epochs::bigint[]) AS f (lane, epoch)
+ WHERE l.destination = :destination AND l.lane = f.lane AND l.owner = :worker AND l.epoch = f.epoch
+
+-- name: leave
+-- A clean end: lanes are free at once and nobody needs to be cautious.
+WITH gone AS (DELETE FROM postlude.postlude_worker WHERE id = :worker RETURNING id)
+UPDATE postlude.postlude_lane SET owner = NULL, epoch = epoch + 1 WHERE owner = :worker
+
+-- name: paused
+SELECT name FROM postlude.postlude_destination WHERE paused_at IS NOT NULL
+
+-- ---------------------------------------------------------------- insight
+
+-- name: counts
+SELECT status, count(*) FROM postlude.postlude_delivery GROUP BY status
+
+-- name: stats
+-- Open work by destination and status, with the age of the oldest that is due.
+SELECT destination, status, count(*) AS entries,
+       max(extract(epoch FROM clock_timestamp() + :ahead::interval - available_at))
+           FILTER (WHERE available_at <= clock_timestamp() + :ahead::interval)::float8 AS oldest_due_seconds,
+       count(DISTINCT key) FILTER (WHERE blocks) AS blocked_keys
+  FROM postlude.postlude_delivery GROUP BY destination, status ORDER BY destination, status
+
+-- name: list_open
+SELECT d.seq, d.event_id, d.destination, d.lane, d.key, d.priority, d.status, d.attempts, d.max_attempts,
+       d.available_at, d.blocks, d.last_error, e.type, e.correlation_id, e.created_at
+  FROM postlude.postlude_delivery d LEFT JOIN postlude.postlude_event e USING (event_id)
+ WHERE d.seq > :after
+   AND (:status::text IS NULL OR d.status = :status) AND (:destination::text IS NULL OR d.destination = :destination)
+   AND (:key::text IS NULL OR d.key = :key) AND (:type::text IS NULL OR e.type = :type)
+   AND (:correlation::text IS NULL OR e.correlation_id = :correlation) AND (:saga::uuid IS NULL OR e.saga_id = :saga)
+   AND (:since::timestamptz IS NULL OR e.created_at >= :since)
+   AND (:until::timestamptz IS NULL OR e.created_at < :until)
+ ORDER BY d.seq LIMIT :limit
+
+-- name: list_settled
+SELECT r.seq, r.event_id, r.destination, r.outcome, r.attempts, r.settled_at, r.worker, r.actor,
+       e.key, e.type, e.correlation_id, e.created_at
+  FROM postlude.postlude_receipt r LEFT JOIN postlude.postlude_event e USING (event_id)
+ WHERE (r.event_id, r.seq) > (:after_event, :after)
+   AND (:status::text IS NULL OR r.outcome = :status) AND (:destination::text IS NULL OR r.destination = :destination)
+   AND (:key::text IS NULL OR e.key = :key) AND (:type::text IS NULL OR e.type = :type)
+   AND (:correlation::text IS NULL OR e.correlation_id = :correlation) AND (:saga::uuid IS NULL OR e.saga_id = :saga)
+   AND (:since::timestamptz IS NULL OR e.created_at >= :since)
+   AND (:until::timestamptz IS NULL OR e.created_at < :until)
+ ORDER BY r.event_id, r.seq LIMIT :limit
+
+-- name: deliveries_of
+SELECT d.seq, d.event_id, d.destination, d.lane, d.key, d.priority, d.status, d.attempts, d.max_attempts,
+       d.available_at, d.blocks, d.last_error
+  FROM postlude.postlude_delivery d WHERE d.event_id = :event_id ORDER BY d.seq
+
+-- name: receipts_of
+SELECT seq, event_id, destination, outcome, attempts, settled_at, worker, actor
+  FROM postlude.postlude_receipt WHERE event_id = :event_id ORDER BY seq
+
+-- name: caused_by
+SELECT event_id FROM postlude.postlude_event WHERE causation_id = :event_id ORDER BY event_id LIMIT 100
+
+-- name: destinations
+SELECT name, kind, seen_at, paused_at, paused_by, reason FROM postlude.postlude_destination ORDER BY name
+
+-- name: lane_owners
+SELECT destination, count(*) AS lanes, count(owner) AS owned, sum(crashes)::bigint AS crashes
+  FROM postlude.postlude_lane GROUP BY destination ORDER BY destination
+
+-- name: unserved
+-- Open work whose destination no live worker serves.
+SELECT d.destination, count(*) AS entries FROM postlude.postlude_delivery d
+ WHERE d.status <> 'dead' AND NOT EXISTS (
+       SELECT 1 FROM postlude.postlude_worker w
+        WHERE w.lease_until > clock_timestamp() + :ahead::interval AND d.destination = ANY(w.destinations))
+ GROUP BY d.destination ORDER BY d.destination
+
+-- name: database_time
+SELECT clock_timestamp()
+
+-- name: export_events
+SELECT event_id, type, version, source, entity, key, topic, content_type, payload, headers, correlation_id,
+       causation_id, saga_id, created_at
+  FROM postlude.postlude_event
+ WHERE event_id > :after AND (:since::timestamptz IS NULL OR created_at >= :since)
+   AND (:until::timestamptz IS NULL OR created_at < :until) AND (:type::text IS NULL OR type = :type)
+ ORDER BY event_id LIMIT :limit
+
+-- name: audits
+SELECT id, at, actor, action, target, reason, detail FROM postlude.postlude_audit
+ WHERE (:target::text IS NULL OR target = :target) ORDER BY at DESC, id LIMIT :limit
+
+-- ---------------------------------------------------------------- actions
+
+-- name: requeue
+-- Dead letters get a fresh budget. The lock on the event keeps retention away until this commits.
+WITH kept AS (
+    SELECT event_id FROM postlude.postlude_event WHERE event_id = ANY(:event_ids::uuid[]) FOR KEY SHARE
+), target AS MATERIALIZED (
+    SELECT d.seq, d.event_id, d.destination, d.attempts, d.last_error FROM postlude.postlude_delivery d
+     WHERE d.event_id IN (SELECT event_id FROM kept) AND d.status = 'dead'
+       AND (:destination::text IS NULL OR d.destination = :destination)
+     ORDER BY d.seq FOR UPDATE OF d
+), changed AS (
+    UPDATE postlude.postlude_delivery d
+       SET status = 'failed', blocks = d.key IS NOT NULL, attempts = 0, starts = 0, available_at = clock_timestamp()
+      FROM target WHERE d.seq = target.seq
+), audit AS (
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
+    SELECT gen_random_uuid(), :actor, 'requeue', event_id::text, :reason,
+           jsonb_build_object('destination', destination, 'prior_attempts', attempts, 'prior_error', last_error)
+      FROM target
+)
+SELECT event_id, destination FROM target ORDER BY seq
+
+-- name: discard
+-- Given up by an operator: the receipt says so and by whom.
+WITH target AS MATERIALIZED (
+    SELECT d.seq, d.event_id, d.destination, d.status, d.attempts, d.last_error FROM postlude.postlude_delivery d
+     WHERE d.event_id = ANY(:event_ids::uuid[]) AND d.status IN ('pending', 'failed', 'scheduled', 'dead')
+       AND (:destination::text IS NULL OR d.destination = :destination)
+     ORDER BY d.seq FOR UPDATE OF d
+), changed AS (
+    DELETE FROM postlude.postlude_delivery d USING target WHERE d.seq = target.seq
+), receipt AS (
+    INSERT INTO postlude.postlude_receipt (event_id, destination, outcome, attempts, seq, actor)
+    SELECT event_id, destination, 'discarded', attempts, seq, :actor FROM target
+), audit AS (
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
+    SELECT gen_random_uuid(), :actor, 'discard', event_id::text, :reason,
+           jsonb_build_object('destination', destination, 'status', status, 'prior_attempts', attempts)
+      FROM target
+)
+SELECT event_id, destination FROM target ORDER BY seq
+
+-- name: bury
+-- Made a dead letter by an operator.
+WITH target AS MATERIALIZED (
+    SELECT d.seq, d.event_id, d.destination, d.status, d.attempts FROM postlude.postlude_delivery d
+     WHERE d.event_id = ANY(:event_ids::uuid[]) AND d.status IN ('pending', 'failed', 'scheduled')
+       AND (:destination::text IS NULL OR d.destination = :destination)
+     ORDER BY d.seq FOR UPDATE OF d
+), changed AS (
+    UPDATE postlude.postlude_delivery d SET status = 'dead', blocks = false, last_error = :error
+      FROM target WHERE d.seq = target.seq
+), audit AS (
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
+    SELECT gen_random_uuid(), :actor, 'bury', event_id::text, :reason,
+           jsonb_build_object('destination', destination, 'status', status, 'prior_attempts', attempts)
+      FROM target
+)
+SELECT event_id, destination FROM target ORDER BY seq
+
+-- name: replay
+-- Settled events go to one destination again, as new work.
+WITH kept AS (
+    SELECT event_id FROM postlude.postlude_event WHERE event_id = ANY(:event_ids::uuid[]) FOR KEY SHARE
+), added AS (
+    INSERT INTO postlude.postlude_delivery (event_id, destination, lane, key)
+    SELECT r.event_id, :destination, r.lane, r.key
+      FROM unnest(:event_ids::uuid[], :lanes::smallint[], :keys::text[])
+           WITH ORDINALITY AS r (event_id, lane, key, position)
+      JOIN kept USING (event_id)
+     ORDER BY r.position
+    ON CONFLICT DO NOTHING
+    RETURNING event_id, destination
+), audit AS (
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
+    SELECT gen_random_uuid(), :actor, 'replay', event_id::text, :reason, jsonb_build_object('destination', destination)
+      FROM added
+)
+SELECT event_id, destination FROM added
+
+-- name: pause
+WITH changed AS (
+    UPDATE postlude.postlude_destination SET paused_at = clock_timestamp(), paused_by = :actor, reason = :reason
+     WHERE name = :destination AND paused_at IS NULL RETURNING name
+), audit AS (
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason)
+    SELECT gen_random_uuid(), :actor, 'pause', name, :reason FROM changed
+)
+SELECT name FROM changed
+
+-- name: resume
+WITH changed AS (
+    UPDATE postlude.postlude_destination SET paused_at = NULL, paused_by = NULL, reason = NULL
+     WHERE name = :destination AND paused_at IS NOT NULL RETURNING name
+), audit AS (
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason)
+    SELECT gen_random_uuid(), :actor, 'resume', name, :reason FROM changed
+)
+SELECT name FROM changed
+
+-- ---------------------------------------------------------------- retention
+
+-- name: prune_events
+-- Settled events of the default partition (ids that are not ours), in bounded batches.
+WITH old AS (
+    SELECT e.event_id FROM postlude.postlude_event_default e
+     WHERE e.created_at < clock_timestamp() + :ahead::interval - make_interval(hours => :hours)
+       AND NOT EXISTS (SELECT 1 FROM postlude.postlude_delivery d WHERE d.event_id = e.event_id)
+     LIMIT :limit FOR UPDATE OF e SKIP LOCKED
+), gone AS (
+    DELETE FROM postlude.postlude_event_default e USING old WHERE e.event_id = old.event_id RETURNING e.event_id
+)
+SELECT count(*) FROM gone
+
+-- name: prune_receipts
+WITH old AS (
+    SELECT r.ctid FROM postlude.postlude_receipt_default r
+     WHERE r.settled_at < clock_timestamp() + :ahead::interval - make_interval(hours => :hours)
+       AND NOT EXISTS (SELECT 1 FROM postlude.postlude_delivery d WHERE d.event_id = r.event_id)
+     LIMIT :limit
+), gone AS (
+    DELETE FROM postlude.postlude_receipt_default r WHERE r.ctid IN (SELECT ctid FROM old) RETURNING 1
+)
+SELECT count(*) FROM gone
+
+-- name: prune_dead
+-- Dead letters older than the retention of dead letters; off by default. Audited as a discard by the duty.
+WITH target AS MATERIALIZED (
+    SELECT d.seq, d.event_id, d.destination, d.attempts FROM postlude.postlude_delivery d
+     WHERE d.status = 'dead' AND d.available_at < clock_timestamp() + :ahead::interval - make_interval(hours => :hours)
+     ORDER BY d.seq LIMIT :limit FOR UPDATE OF d SKIP LOCKED
+), changed AS (
+    DELETE FROM postlude.postlude_delivery d USING target WHERE d.seq = target.seq
+), receipt AS (
+    INSERT INTO postlude.postlude_receipt (event_id, destination, outcome, attempts, seq, actor)
+    SELECT event_id, destination, 'discarded', attempts, seq, 'duty:retention' FROM target
+), audit AS (
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
+    SELECT gen_random_uuid(), 'duty:retention', 'discard', event_id::text, 'retention.dead_hours',
+           jsonb_build_object('destination', destination, 'prior_attempts', attempts)
+      FROM target
+)
+SELECT count(*) FROM target

@@ -1,0 +1,53 @@
+"""Rows to records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from postlude.core.delivery import Delivery, Fence, StoredEvent
+from postlude.core.lifecycle import Status
+
+_STATUS = {str(status): status for status in Status}
+_headers = msgspec.json.Decoder(dict[str, str])
+
+
+def delivery(row: Iterable[Any]) -> Delivery:
+    seq, event_id, lane, key, priority, status, attempts, max_attempts, starts, blocked = row
+    return Delivery(seq, event_id, lane, key, priority, _STATUS[status], attempts, max_attempts, starts, blocked)
+
+
+def event(row: Iterable[Any]) -> StoredEvent:
+    (
+        event_id,
+        type_,
+        version,
+        source,
+        entity,
+        key,
+        topic,
+        content_type,
+        payload,
+        headers,
+        correlation_id,
+        causation_id,
+        saga_id,
+        created_at,
+    ) = row
+    return StoredEvent(
+        event_id, type_, version, source, entity, key, topic, content_type, payload, _headers.decode(headers),
+        correlation_id or str(event_id), causation_id, saga_id, created_at,
+    )  # fmt: skip
+
+
+def fence(given: Fence, lanes: set[int]) -> dict[str, Any]:
+    """The parameters of a fenced statement, for the lanes it touches."""
+    epochs = {lane: given.epochs[lane] for lane in lanes if lane in given.epochs}
+    return {
+        "worker": given.worker,
+        "destination": given.destination,
+        "lanes": list(epochs),
+        "epochs": list(epochs.values()),
+    }

@@ -1,0 +1,87 @@
+"""Conversations on a caller's own handle, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from postlude.core.delivery import Delivery, Fence
+from postlude.core.statement import Call, Script, Statement
+from postlude.errors import IdConflict
+from postlude.ports.append import Prepared
+
+_SAME = (
+    "event_id", "type", "version", "source", "entity", "key", "topic", "content_type", "payload", "digest", "headers",
+    "correlation_id", "causation_id", "saga_id",
+)  # fmt: skip
+_PLURAL = {"entity": "entities", "headers": "headers"}
+
+
+class PostgresScripts:
+    def __init__(self, statements: Mapping[str, Statement]) -> None:
+        self._statements = statements
+
+    def append(self, prepared: Sequence[Prepared]) -> Script[list[UUID]]:
+        if len(prepared) == 1:
+            call = Call(self._statements["append"], _one(prepared[0]))
+        else:
+            call = Call(self._statements["append_many"], _many(prepared))
+        rows = yield call
+        if len(rows) < len(prepared):
+            new = {row[0] for row in rows}
+            yield from self._compare([one for one in prepared if one.event_id not in new])
+        return [one.event_id for one in prepared]
+
+    def _compare(self, known: Sequence[Prepared]) -> Script[None]:
+        """Only when an id was there already: same content is fine, other content is not."""
+        rows = yield Call(self._statements["digests"], {"event_ids": [one.event_id for one in known]})
+        stored = {row[0]: bytes(row[1]) for row in rows}
+        for one in known:
+            if stored.get(one.event_id) != one.digest:
+                raise IdConflict(f"event {one.event_id} was appended before with other content")
+
+    def settle_handled(self, fence: Fence, delivery: Delivery, idle: float) -> Script[bool]:
+        epoch = fence.epochs.get(delivery.lane)
+        if epoch is None:
+            return False
+        values = {
+            "worker": fence.worker,
+            "epoch": epoch,
+            "seq": delivery.seq,
+            "status": delivery.status,
+            "attempts": delivery.attempts,
+            "idle": str(int(idle * 1000)),
+        }
+        rows = yield Call(self._statements["settle_handled"], values)
+        return bool(rows)
+
+
+def _one(prepared: Prepared) -> dict[str, Any]:
+    values: dict[str, Any] = {name: getattr(prepared, name) for name in _SAME}
+    values["subjects"] = list(prepared.subjects) or None
+    values["priority"] = prepared.priority
+    values["status"] = prepared.status
+    values["max_attempts"] = prepared.max_attempts
+    values["available_at"] = prepared.available_at
+    values["destinations"] = [route.destination for route in prepared.routes]
+    values["lanes"] = [route.lane for route in prepared.routes]
+    values["keys"] = [route.key for route in prepared.routes]
+    return values
+
+
+def _many(prepared: Sequence[Prepared]) -> dict[str, Any]:
+    values: dict[str, Any] = {_PLURAL.get(name, name + "s"): [getattr(one, name) for one in prepared] for name in _SAME}
+    values["subjects"] = [msgspec.json.encode(one.subjects).decode() if one.subjects else None for one in prepared]
+    routes = [(one, route) for one in prepared for route in one.routes]
+    values["of_events"] = [one.event_id for one, _ in routes]
+    values["destinations"] = [route.destination for _, route in routes]
+    values["lanes"] = [route.lane for _, route in routes]
+    values["delivery_keys"] = [route.key for _, route in routes]
+    values["priorities"] = [one.priority for one, _ in routes]
+    values["statuses"] = [one.status for one, _ in routes]
+    values["max_attempts"] = [one.max_attempts for one, _ in routes]
+    values["available_ats"] = [one.available_at for one, _ in routes]
+    return values

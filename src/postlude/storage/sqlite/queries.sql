@@ -1,0 +1,471 @@
+-- Every statement the engine runs on SQLite, by name. `:name` is a parameter; the same names stand in the PostgreSQL
+-- file. Where PostgreSQL needs one statement and SQLite several, the next ones end in _2 and _3 and run in the same
+-- transaction.
+--
+-- Lists come as JSON. JSON cannot carry bytes: ids and payloads come end to end in one blob, and the JSON says where
+-- each begins. A fence is a JSON object from lane to epoch. Times are seconds since 1970; `:now` is the store's clock.
+
+-- ---------------------------------------------------------------- appending
+
+-- name: append
+-- One event; gives the id back when it was new. INSERT comes first, so that Python's sqlite3 begins by itself.
+INSERT INTO postlude_event (event_id, type, version, source, entity, key, topic, content_type, payload, digest, headers,
+                            correlation_id, causation_id, saga_id, subjects, created_at)
+VALUES (:event_id, :type, :version, :source, :entity, :key, :topic, :content_type, :payload, :digest, :headers,
+        :correlation_id, :causation_id, :saga_id, :subjects, :now)
+ON CONFLICT (event_id) DO NOTHING
+RETURNING event_id
+
+-- name: append_2
+-- The deliveries of a new event: [destination, lane, key].
+INSERT INTO postlude_delivery (event_id, destination, lane, key, priority, status, max_attempts, available_at)
+SELECT :event_id, d.value ->> 0, d.value ->> 1, d.value ->> 2, :priority, :status, :max_attempts,
+       coalesce(:available_at, :now)
+  FROM json_each(:routes) AS d ORDER BY d.key
+
+-- name: append_many
+-- Many events in the order given: [id at, type, version, source, entity, key, topic, content type, payload at, its
+-- length, digest at, its length, headers, correlation, causation at, saga at, subjects].
+INSERT INTO postlude_event (event_id, type, version, source, entity, key, topic, content_type, payload, digest, headers,
+                            correlation_id, causation_id, saga_id, subjects, created_at)
+SELECT substr(:bytes, e.value ->> 0, 16), e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, e.value ->> 5,
+       e.value ->> 6, e.value ->> 7, substr(:bytes, e.value ->> 8, e.value ->> 9),
+       substr(:bytes, e.value ->> 10, e.value ->> 11), e.value ->> 12, e.value ->> 13,
+       substr(:bytes, e.value ->> 14, 16), substr(:bytes, e.value ->> 15, 16), e.value ->> 16, :now
+  FROM json_each(:events) AS e WHERE true ORDER BY e.key
+ON CONFLICT (event_id) DO NOTHING
+RETURNING event_id
+
+-- name: append_many_2
+-- The deliveries of the new ones: [id at, destination, lane, key, priority, status, max attempts, available at].
+INSERT INTO postlude_delivery (event_id, destination, lane, key, priority, status, max_attempts, available_at)
+SELECT substr(:bytes, d.value ->> 0, 16), d.value ->> 1, d.value ->> 2, d.value ->> 3, d.value ->> 4, d.value ->> 5,
+       d.value ->> 6, coalesce(d.value ->> 7, :now)
+  FROM json_each(:deliveries) AS d ORDER BY d.key
+
+-- name: digests
+-- What is stored under ids that were not new.
+SELECT event_id, digest FROM postlude_event WHERE event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places))
+
+-- ---------------------------------------------------------------- reading
+
+-- name: last_seq
+-- The last seq handed out.
+SELECT seq FROM sqlite_sequence WHERE name = 'postlude_delivery'
+
+-- name: appenders
+-- Nobody: there is one writer at a time, so seq order is commit order.
+SELECT '' WHERE false
+
+-- name: news
+-- Which lanes have rows above a seq; bounded.
+SELECT destination, lane, priority, status = 'pending' AS pending, count(*) AS entries
+  FROM (SELECT destination, lane, priority, status FROM postlude_delivery WHERE seq > :after ORDER BY seq LIMIT :limit)
+ GROUP BY 1, 2, 3, 4
+
+-- name: read_pending
+-- The hot read: at most :limit index rows of each track [lane, priority, floor], whatever is blocked.
+-- CROSS JOIN fixes the order of the loops.
+SELECT d.seq, d.event_id, d.lane, d.key, d.priority, d.status, d.attempts, d.max_attempts, d.starts,
+       d.key IS NOT NULL AND EXISTS (
+           SELECT 1 FROM postlude_delivery b
+            WHERE b.destination = :destination AND b.key = d.key AND b.seq < d.seq AND b.blocks) AS blocked
+  FROM json_each(:tracks) AS t CROSS JOIN postlude_delivery d
+ WHERE d.seq IN (
+       SELECT p.seq FROM postlude_delivery p
+        WHERE p.destination = :destination AND p.status = 'pending' AND p.lane = t.value ->> 0
+          AND p.priority = t.value ->> 1 AND p.seq > t.value ->> 2
+        ORDER BY p.seq LIMIT :limit)
+ ORDER BY d.seq
+
+-- name: read_due
+-- What waited for its time, read where it waits.
+SELECT d.seq, d.event_id, d.lane, d.key, d.priority, d.status, d.attempts, d.max_attempts, d.starts,
+       d.key IS NOT NULL AND EXISTS (
+           SELECT 1 FROM postlude_delivery b
+            WHERE b.destination = :destination AND b.key = d.key AND b.seq < d.seq AND b.blocks) AS blocked
+  FROM json_each(:lanes) AS t CROSS JOIN postlude_delivery d
+ WHERE d.seq IN (
+       SELECT p.seq FROM postlude_delivery p
+        WHERE p.destination = :destination AND p.status IN ('failed', 'scheduled', 'claimed') AND p.lane = t.value
+          AND p.available_at <= :now AND p.seq NOT IN (SELECT value FROM json_each(:excluding))
+        ORDER BY p.available_at, p.seq LIMIT :limit)
+ ORDER BY d.seq
+
+-- name: freed
+-- Which of these keys [key, seq] have nothing before them any more that holds them.
+SELECT k.value ->> 0 FROM json_each(:keys) AS k
+ WHERE NOT EXISTS (SELECT 1 FROM postlude_delivery b
+                    WHERE b.destination = :destination AND b.key = k.value ->> 0 AND b.seq < k.value ->> 1 AND b.blocks)
+
+-- name: events
+-- Events by id. A raw SQL producer may have written the payload as text.
+SELECT event_id, type, version, source, entity, key, topic, content_type, CAST(payload AS BLOB), headers,
+       correlation_id, causation_id, saga_id, created_at
+  FROM postlude_event WHERE event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places))
+
+-- name: has_due
+-- Is there anything a worker could deliver now to these destinations?
+SELECT EXISTS (
+    SELECT 1 FROM postlude_delivery d
+     WHERE d.destination IN (SELECT value FROM json_each(:destinations))
+       AND (d.status = 'pending' OR d.status IN ('failed', 'scheduled', 'claimed') AND d.available_at <= :now)
+       AND NOT EXISTS (SELECT 1 FROM postlude_delivery b
+                        WHERE b.destination = d.destination AND b.key = d.key AND b.seq < d.seq AND b.blocks))
+
+-- ---------------------------------------------------------------- settling
+
+-- name: start
+-- Commit an attempt before it begins; only what is still as it was read [seq, status, attempts], in lanes that are
+-- still ours.
+UPDATE postlude_delivery AS d
+   SET status = 'claimed', blocks = d.key IS NOT NULL, attempts = d.attempts + 1, starts = d.starts + 1,
+       available_at = :now + :lease
+  FROM json_each(:deliveries) AS v
+ WHERE d.seq = v.value ->> 0 AND d.status = v.value ->> 1 AND d.attempts = v.value ->> 2
+   AND d.destination = :destination AND EXISTS (SELECT 1 FROM postlude_worker WHERE id = :worker)
+   AND d.lane IN (
+       SELECT l.lane FROM json_each(:fence) AS f CROSS JOIN postlude_lane l
+        WHERE l.destination = :destination AND l.lane = CAST(f.key AS INTEGER) AND l.epoch = f.value
+          AND l.owner = :worker)
+RETURNING seq
+
+-- name: settle_sent
+-- Sent: the proof is there. A settle that starts after a burial finds no worker and changes nothing.
+INSERT INTO postlude_receipt (event_id, destination, attempts, seq, worker, settled_at)
+SELECT d.event_id, d.destination, d.attempts + (d.status <> 'claimed'), d.seq, :worker, :now FROM postlude_delivery d
+ WHERE d.seq IN (SELECT value FROM json_each(:seqs)) AND d.destination = :destination
+   AND EXISTS (SELECT 1 FROM postlude_worker WHERE id = :worker)
+   AND d.lane IN (
+       SELECT l.lane FROM json_each(:fence) AS f CROSS JOIN postlude_lane l
+        WHERE l.destination = :destination AND l.lane = CAST(f.key AS INTEGER) AND l.epoch = f.value
+          AND l.owner = :worker)
+RETURNING seq
+
+-- name: settle_sent_2
+-- And the work is gone: exactly what has its receipt.
+DELETE FROM postlude_delivery WHERE seq IN (SELECT value FROM json_each(:seqs))
+
+-- name: record
+-- Failed, dead or scheduled: the same fence, and only if the row is still as it was read. [seq, was status, was
+-- attempts, status, blocks, attempts, starts, delay, until, error].
+UPDATE postlude_delivery AS d
+   SET status = v.value ->> 3, blocks = v.value ->> 4, attempts = v.value ->> 5, starts = v.value ->> 6, token = NULL,
+       available_at = coalesce(v.value ->> 8, :now + (v.value ->> 7)), last_error = coalesce(v.value ->> 9, d.last_error)
+  FROM json_each(:verdicts) AS v
+ WHERE d.seq = v.value ->> 0 AND d.status = v.value ->> 1 AND d.attempts = v.value ->> 2
+   AND d.destination = :destination AND EXISTS (SELECT 1 FROM postlude_worker WHERE id = :worker)
+   AND d.lane IN (
+       SELECT l.lane FROM json_each(:fence) AS f CROSS JOIN postlude_lane l
+        WHERE l.destination = :destination AND l.lane = CAST(f.key AS INTEGER) AND l.epoch = f.value
+          AND l.owner = :worker)
+RETURNING seq
+
+-- name: open_seqs
+-- Which of these rows are still there.
+SELECT seq FROM postlude_delivery WHERE seq IN (SELECT value FROM json_each(:seqs))
+
+-- name: settle_handled
+-- The first statement of a handler's transaction: the receipt; a rollback undoes it. No row: it is gone, changed, or
+-- not ours any more.
+INSERT INTO postlude_receipt (event_id, destination, attempts, seq, worker, settled_at)
+SELECT d.event_id, d.destination, d.attempts + (d.status <> 'claimed'), d.seq, :worker, :now
+  FROM postlude_delivery d
+  JOIN postlude_lane l ON l.destination = d.destination AND l.lane = d.lane AND l.owner = :worker AND l.epoch = :epoch
+ WHERE d.seq = :seq AND d.status = :status AND d.attempts = :attempts
+RETURNING seq
+
+-- name: settle_handled_2
+DELETE FROM postlude_delivery WHERE seq = :seq
+
+-- name: expand
+-- A raw SQL producer's row becomes one row for each destination, in order: [id at, destination, lane, key].
+INSERT INTO postlude_delivery (event_id, destination, lane, key, max_attempts, available_at)
+SELECT d.event_id, c.value ->> 1, c.value ->> 2, c.value ->> 3, d.max_attempts, :now
+  FROM json_each(:children) AS c CROSS JOIN postlude_delivery d
+ WHERE d.event_id = substr(:ids, c.value ->> 0, 16) AND d.destination = 'route'
+   AND d.seq IN (SELECT value FROM json_each(:seqs)) AND EXISTS (SELECT 1 FROM postlude_worker WHERE id = :worker)
+   AND EXISTS (SELECT 1 FROM postlude_lane l
+                WHERE l.destination = 'route' AND l.lane = 0 AND l.owner = :worker AND l.epoch = :epoch)
+ ORDER BY c.key
+ON CONFLICT (event_id, destination) DO NOTHING
+
+-- name: expand_2
+DELETE FROM postlude_delivery
+ WHERE seq IN (SELECT value FROM json_each(:seqs)) AND destination = 'route'
+   AND EXISTS (SELECT 1 FROM postlude_worker WHERE id = :worker)
+   AND EXISTS (SELECT 1 FROM postlude_lane l
+                WHERE l.destination = 'route' AND l.lane = 0 AND l.owner = :worker AND l.epoch = :epoch)
+RETURNING seq
+
+-- ---------------------------------------------------------------- ownership
+
+-- name: register_worker
+INSERT INTO postlude_worker (id, name, version, started_at, lease_until, destinations)
+VALUES (:worker, :name, :version, :now, :now + :lease, :destinations)
+
+-- name: register_destinations
+-- Known destinations [name, kind, lanes] and their lanes; safe to repeat.
+INSERT INTO postlude_destination (name, kind, seen_at)
+SELECT d.value ->> 0, d.value ->> 1, :now FROM json_each(:destinations) AS d WHERE true
+ON CONFLICT (name) DO NOTHING
+
+-- name: register_destinations_2
+WITH RECURSIVE wanted (destination, lane, lanes) AS (
+    SELECT d.value ->> 0, 0, d.value ->> 2 FROM json_each(:destinations) AS d
+    UNION ALL
+    SELECT destination, lane + 1, lanes FROM wanted WHERE lane + 1 < lanes
+)
+INSERT INTO postlude_lane (destination, lane) SELECT destination, lane FROM wanted WHERE true
+ON CONFLICT (destination, lane) DO NOTHING
+
+-- name: renew
+-- No row: this worker is buried.
+UPDATE postlude_worker SET lease_until = :now + :lease WHERE id = :worker RETURNING stopping
+
+-- name: bury_workers
+-- The only way a live-looking owner loses its lanes.
+UPDATE postlude_lane
+   SET owner = NULL, epoch = epoch + 1, crashes = crashes + 1,
+       cautious_to = coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'postlude_delivery'), 0)
+ WHERE owner IN (SELECT id FROM postlude_worker WHERE lease_until < :now)
+RETURNING destination, lane
+
+-- name: bury_workers_2
+DELETE FROM postlude_worker WHERE lease_until < :now
+
+-- name: live_workers
+SELECT id, name, version, started_at, stopping, destinations, lease_until FROM postlude_worker
+ WHERE lease_until > :now ORDER BY started_at, id
+
+-- name: claim_lanes
+-- Up to :count free lanes; a lane whose owner is gone is free.
+UPDATE postlude_lane SET owner = :worker, epoch = epoch + 1
+ WHERE destination = :destination
+   AND EXISTS (SELECT 1 FROM postlude_worker WHERE id = :worker AND NOT stopping AND lease_until > :now)
+   AND lane IN (
+       SELECT l.lane FROM postlude_lane l
+        WHERE l.destination = :destination
+          AND (l.owner IS NULL OR NOT EXISTS (SELECT 1 FROM postlude_worker w WHERE w.id = l.owner))
+        ORDER BY random() LIMIT :count)
+RETURNING lane, epoch, cautious_to
+
+-- name: release_lanes
+UPDATE postlude_lane AS l SET owner = NULL, epoch = l.epoch + 1 FROM json_each(:fence) AS f
+ WHERE l.destination = :destination AND l.lane = CAST(f.key AS INTEGER) AND l.owner = :worker AND l.epoch = f.value
+
+-- name: leave
+-- A clean end: lanes are free at once and nobody needs to be cautious.
+UPDATE postlude_lane SET owner = NULL, epoch = epoch + 1 WHERE owner = :worker
+
+-- name: leave_2
+DELETE FROM postlude_worker WHERE id = :worker
+
+-- name: paused
+SELECT name FROM postlude_destination WHERE paused_at IS NOT NULL
+
+-- ---------------------------------------------------------------- insight
+
+-- name: counts
+SELECT status, count(*) FROM postlude_delivery GROUP BY status
+
+-- name: stats
+-- Open work by destination and status, with the age of the oldest that is due.
+SELECT destination, status, count(*) AS entries,
+       max(:now - available_at) FILTER (WHERE available_at <= :now) AS oldest_due_seconds,
+       count(DISTINCT key) FILTER (WHERE blocks) AS blocked_keys
+  FROM postlude_delivery GROUP BY destination, status ORDER BY destination, status
+
+-- name: list_open
+SELECT d.seq, d.event_id, d.destination, d.lane, d.key, d.priority, d.status, d.attempts, d.max_attempts,
+       d.available_at, d.blocks, d.last_error, e.type, e.correlation_id, e.created_at
+  FROM postlude_delivery d LEFT JOIN postlude_event e USING (event_id)
+ WHERE d.seq > :after
+   AND (:status IS NULL OR d.status = :status) AND (:destination IS NULL OR d.destination = :destination)
+   AND (:key IS NULL OR d.key = :key) AND (:type IS NULL OR e.type = :type)
+   AND (:correlation IS NULL OR e.correlation_id = :correlation) AND (:saga IS NULL OR e.saga_id = :saga)
+   AND (:since IS NULL OR e.created_at >= :since) AND (:until IS NULL OR e.created_at < :until)
+ ORDER BY d.seq LIMIT :limit
+
+-- name: list_settled
+SELECT r.seq, r.event_id, r.destination, r.outcome, r.attempts, r.settled_at, r.worker, r.actor,
+       e.key, e.type, e.correlation_id, e.created_at
+  FROM postlude_receipt r LEFT JOIN postlude_event e USING (event_id)
+ WHERE (r.event_id, r.seq) > (:after_event, :after)
+   AND (:status IS NULL OR r.outcome = :status) AND (:destination IS NULL OR r.destination = :destination)
+   AND (:key IS NULL OR e.key = :key) AND (:type IS NULL OR e.type = :type)
+   AND (:correlation IS NULL OR e.correlation_id = :correlation) AND (:saga IS NULL OR e.saga_id = :saga)
+   AND (:since IS NULL OR e.created_at >= :since) AND (:until IS NULL OR e.created_at < :until)
+ ORDER BY r.event_id, r.seq LIMIT :limit
+
+-- name: deliveries_of
+SELECT seq, event_id, destination, lane, key, priority, status, attempts, max_attempts, available_at, blocks, last_error
+  FROM postlude_delivery WHERE event_id = :event_id ORDER BY seq
+
+-- name: receipts_of
+SELECT seq, event_id, destination, outcome, attempts, settled_at, worker, actor
+  FROM postlude_receipt WHERE event_id = :event_id ORDER BY seq
+
+-- name: caused_by
+SELECT event_id FROM postlude_event WHERE causation_id = :event_id ORDER BY event_id LIMIT 100
+
+-- name: destinations
+SELECT name, kind, seen_at, paused_at, paused_by, reason FROM postlude_destination ORDER BY name
+
+-- name: lane_owners
+SELECT destination, count(*) AS lanes, count(owner) AS owned, sum(crashes) AS crashes
+  FROM postlude_lane GROUP BY destination ORDER BY destination
+
+-- name: unserved
+-- Open work whose destination no live worker serves.
+SELECT destination, count(*) AS entries FROM postlude_delivery
+ WHERE status <> 'dead' AND destination NOT IN (
+       SELECT s.value FROM postlude_worker w, json_each(w.destinations) AS s WHERE w.lease_until > :now)
+ GROUP BY destination ORDER BY destination
+
+-- name: database_time
+SELECT (julianday('now') - 2440587.5) * 86400.0
+
+-- name: export_events
+SELECT event_id, type, version, source, entity, key, topic, content_type, CAST(payload AS BLOB), headers,
+       correlation_id, causation_id, saga_id, created_at
+  FROM postlude_event
+ WHERE event_id > :after AND (:type IS NULL OR type = :type) AND (:key IS NULL OR key = :key)
+   AND (:correlation IS NULL OR correlation_id = :correlation) AND (:saga IS NULL OR saga_id = :saga)
+   AND (:since IS NULL OR created_at >= :since) AND (:until IS NULL OR created_at < :until)
+ ORDER BY event_id LIMIT :limit
+
+-- name: audits
+SELECT id, at, actor, action, target, reason, detail FROM postlude_audit
+ WHERE (:target IS NULL OR target = :target) ORDER BY at DESC, id LIMIT :limit
+
+-- ---------------------------------------------------------------- actions
+-- The audit record is written first, from the rows as they were. uuid_text is ours; see connection.py.
+
+-- name: requeue
+-- Dead letters get a fresh budget.
+INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
+SELECT randomblob(16), :now, :actor, 'requeue', uuid_text(d.event_id), :reason,
+       json_object('destination', d.destination, 'prior_attempts', d.attempts, 'prior_error', d.last_error)
+  FROM postlude_delivery d
+ WHERE d.event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places)) AND d.status = 'dead'
+   AND (:destination IS NULL OR d.destination = :destination)
+   AND EXISTS (SELECT 1 FROM postlude_event e WHERE e.event_id = d.event_id)
+RETURNING target
+
+-- name: requeue_2
+UPDATE postlude_delivery AS d
+   SET status = 'failed', blocks = d.key IS NOT NULL, attempts = 0, starts = 0, available_at = :now
+ WHERE d.event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places)) AND d.status = 'dead'
+   AND (:destination IS NULL OR d.destination = :destination)
+   AND EXISTS (SELECT 1 FROM postlude_event e WHERE e.event_id = d.event_id)
+
+-- name: discard
+-- Given up by an operator: the receipt says so and by whom.
+INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
+SELECT randomblob(16), :now, :actor, 'discard', uuid_text(d.event_id), :reason,
+       json_object('destination', d.destination, 'status', d.status, 'prior_attempts', d.attempts)
+  FROM postlude_delivery d
+ WHERE d.event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places))
+   AND d.status IN ('pending', 'failed', 'scheduled', 'dead')
+   AND (:destination IS NULL OR d.destination = :destination)
+RETURNING target
+
+-- name: discard_2
+INSERT INTO postlude_receipt (event_id, destination, outcome, attempts, seq, actor, settled_at)
+SELECT d.event_id, d.destination, 'discarded', d.attempts, d.seq, :actor, :now FROM postlude_delivery d
+ WHERE d.event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places))
+   AND d.status IN ('pending', 'failed', 'scheduled', 'dead')
+   AND (:destination IS NULL OR d.destination = :destination)
+
+-- name: discard_3
+DELETE FROM postlude_delivery
+ WHERE event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places))
+   AND status IN ('pending', 'failed', 'scheduled', 'dead')
+   AND (:destination IS NULL OR destination = :destination)
+
+-- name: bury
+-- Made a dead letter by an operator.
+INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
+SELECT randomblob(16), :now, :actor, 'bury', uuid_text(d.event_id), :reason,
+       json_object('destination', d.destination, 'status', d.status, 'prior_attempts', d.attempts)
+  FROM postlude_delivery d
+ WHERE d.event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places))
+   AND d.status IN ('pending', 'failed', 'scheduled')
+   AND (:destination IS NULL OR d.destination = :destination)
+RETURNING target
+
+-- name: bury_2
+UPDATE postlude_delivery AS d SET status = 'dead', blocks = false, last_error = :error
+ WHERE d.event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places))
+   AND d.status IN ('pending', 'failed', 'scheduled')
+   AND (:destination IS NULL OR d.destination = :destination)
+
+-- name: replay
+-- Settled events go to a destination again, as new work: [id at, destination, lane, key].
+INSERT INTO postlude_delivery (event_id, destination, lane, key, available_at)
+SELECT e.event_id, r.value ->> 1, r.value ->> 2, r.value ->> 3, :now
+  FROM json_each(:children) AS r CROSS JOIN postlude_event e
+ WHERE e.event_id = substr(:ids, r.value ->> 0, 16)
+ ORDER BY r.key
+ON CONFLICT (event_id, destination) DO NOTHING
+RETURNING seq
+
+-- name: replay_2
+INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
+SELECT randomblob(16), :now, :actor, 'replay', uuid_text(event_id), :reason, json_object('destination', destination)
+  FROM postlude_delivery WHERE seq IN (SELECT value FROM json_each(:seqs))
+RETURNING target
+
+-- name: pause
+UPDATE postlude_destination SET paused_at = :now, paused_by = :actor, reason = :reason
+ WHERE name = :destination AND paused_at IS NULL
+RETURNING name
+
+-- name: pause_2
+INSERT INTO postlude_audit (id, at, actor, action, target, reason)
+VALUES (randomblob(16), :now, :actor, 'pause', :destination, :reason)
+
+-- name: resume
+UPDATE postlude_destination SET paused_at = NULL, paused_by = NULL, reason = NULL
+ WHERE name = :destination AND paused_at IS NOT NULL
+RETURNING name
+
+-- name: resume_2
+INSERT INTO postlude_audit (id, at, actor, action, target, reason)
+VALUES (randomblob(16), :now, :actor, 'resume', :destination, :reason)
+
+-- ---------------------------------------------------------------- retention
+
+-- name: prune_events
+-- Settled events, in bounded batches.
+DELETE FROM postlude_event WHERE event_id IN (
+       SELECT e.event_id FROM postlude_event e
+        WHERE e.created_at < :before
+          AND NOT EXISTS (SELECT 1 FROM postlude_delivery d WHERE d.event_id = e.event_id)
+        ORDER BY e.created_at LIMIT :limit)
+RETURNING 1
+
+-- name: prune_receipts
+DELETE FROM postlude_receipt WHERE rowid IN (
+       SELECT r.rowid FROM postlude_receipt r
+        WHERE r.settled_at < :before
+          AND NOT EXISTS (SELECT 1 FROM postlude_delivery d WHERE d.event_id = r.event_id)
+        ORDER BY r.settled_at LIMIT :limit)
+RETURNING 1
+
+-- name: prune_dead
+-- Dead letters older than the retention of dead letters; off by default. The receipt says the duty gave them up.
+INSERT INTO postlude_receipt (event_id, destination, outcome, attempts, seq, actor, settled_at)
+SELECT d.event_id, d.destination, 'discarded', d.attempts, d.seq, 'duty:retention', :now FROM postlude_delivery d
+ WHERE d.status = 'dead' AND d.available_at < :before ORDER BY d.seq LIMIT :limit
+RETURNING seq
+
+-- name: prune_dead_2
+INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
+SELECT randomblob(16), :now, 'duty:retention', 'discard', uuid_text(event_id), 'retention.dead_hours',
+       json_object('destination', destination, 'prior_attempts', attempts)
+  FROM postlude_delivery WHERE seq IN (SELECT value FROM json_each(:seqs))
+
+-- name: prune_dead_3
+DELETE FROM postlude_delivery WHERE seq IN (SELECT value FROM json_each(:seqs))

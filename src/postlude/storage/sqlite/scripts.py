@@ -1,0 +1,152 @@
+"""Conversations on a caller's own handle, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from postlude.core.delivery import Delivery, Fence
+from postlude.core.statement import Call, Script, Statement
+from postlude.errors import IdConflict
+from postlude.ports.append import Prepared
+from postlude.storage.sqlite import rows
+
+_PLAIN = ("type", "version", "source", "entity", "key", "topic", "content_type")
+
+
+class SqliteScripts:
+    def __init__(self, statements: Mapping[str, Statement], now: Callable[[], float]) -> None:
+        self._statements = statements
+        self._now = now
+
+    def append(self, prepared: Sequence[Prepared]) -> Script[list[UUID]]:
+        distinct = _distinct(prepared)
+        new = yield from self._append_one(distinct[0]) if len(distinct) == 1 else self._append_many(distinct)
+        if len(new) < len(distinct):
+            yield from self._compare([one for one in distinct if one.event_id.bytes not in new])
+        return [one.event_id for one in prepared]
+
+    def settle_handled(self, fence: Fence, delivery: Delivery, idle: float) -> Script[bool]:  # noqa: ARG002 - nobody waits for a row here; the handler's time limit ends a transaction that hangs
+        epoch = fence.epochs.get(delivery.lane)
+        if epoch is None:
+            return False
+        values = {
+            "worker": fence.worker.bytes,
+            "epoch": epoch,
+            "seq": delivery.seq,
+            "status": str(delivery.status),
+            "attempts": delivery.attempts,
+        }
+        found = yield self._call("settle_handled", values)
+        if found:
+            yield self._call("settle_handled_2", {"seq": delivery.seq})
+        return bool(found)
+
+    def _append_one(self, prepared: Prepared) -> Script[set[bytes]]:
+        found = yield self._call("append", _event(prepared))
+        if found and prepared.routes:
+            yield self._call("append_2", _deliveries(prepared))
+        return {row[0] for row in found}
+
+    def _append_many(self, prepared: Sequence[Prepared]) -> Script[set[bytes]]:
+        pool = _Bytes()
+        values = {"events": rows.json([_packed(one, pool) for one in prepared])}
+        found = yield self._call("append_many", values | {"bytes": pool.joined()})
+        new = {row[0] for row in found}
+        pool = _Bytes()
+        routed = [packed for one in prepared if one.event_id.bytes in new for packed in _packed_routes(one, pool)]
+        if routed:
+            yield self._call("append_many_2", {"deliveries": rows.json(routed), "bytes": pool.joined()})
+        return new
+
+    def _compare(self, known: Sequence[Prepared]) -> Script[None]:
+        """Only when an id was there already: same content is fine, other content is not."""
+        found = yield self._call("digests", rows.ids([one.event_id for one in known]))
+        stored: dict[bytes, bytes] = dict(found)
+        for one in known:
+            if stored.get(one.event_id.bytes) != one.digest:
+                raise _conflict(one)
+
+    def _call(self, name: str, values: dict[str, Any]) -> Call:
+        return Call(self._statements[name], {"now": self._now(), **values})
+
+
+class _Bytes:
+    """Blobs end to end, for JSON cannot carry them. Places count from 1, as in SQL."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._end = 1
+
+    def put(self, part: bytes) -> int:
+        at = self._end
+        self._parts.append(part)
+        self._end += len(part)
+        return at
+
+    def put_id(self, value: UUID | None) -> int | None:
+        return None if value is None else self.put(value.bytes)
+
+    def joined(self) -> bytes:
+        return b"".join(self._parts)
+
+
+def _distinct(prepared: Sequence[Prepared]) -> list[Prepared]:
+    """Each id once: a repetition in one call is a no-op too, or a conflict."""
+    first: dict[UUID, Prepared] = {}
+    for one in prepared:
+        if first.setdefault(one.event_id, one).digest != one.digest:
+            raise _conflict(one)
+    return list(first.values())
+
+
+def _conflict(prepared: Prepared) -> IdConflict:
+    return IdConflict(f"event {prepared.event_id} was appended before with other content")
+
+
+def _event(one: Prepared) -> dict[str, Any]:
+    values: dict[str, Any] = {name: getattr(one, name) for name in _PLAIN}
+    return values | {
+        "event_id": one.event_id.bytes,
+        "payload": one.payload,
+        "digest": one.digest,
+        "headers": one.headers,
+        "correlation_id": one.correlation_id,
+        "causation_id": one.causation_id and one.causation_id.bytes,
+        "saga_id": one.saga_id and one.saga_id.bytes,
+        "subjects": rows.json(one.subjects) if one.subjects else None,
+    }
+
+
+def _deliveries(one: Prepared) -> dict[str, Any]:
+    return {
+        "event_id": one.event_id.bytes,
+        "routes": rows.json([(route.destination, route.lane, route.key) for route in one.routes]),
+        "priority": one.priority,
+        "status": one.status,
+        "max_attempts": one.max_attempts,
+        "available_at": rows.seconds(one.available_at),
+    }
+
+
+def _packed(one: Prepared, pool: _Bytes) -> tuple[Any, ...]:
+    return (
+        pool.put(one.event_id.bytes),
+        *(getattr(one, name) for name in _PLAIN),
+        pool.put(one.payload),
+        len(one.payload),
+        pool.put(one.digest),
+        len(one.digest),
+        one.headers,
+        one.correlation_id,
+        pool.put_id(one.causation_id),
+        pool.put_id(one.saga_id),
+        rows.json(one.subjects) if one.subjects else None,
+    )
+
+
+def _packed_routes(one: Prepared, pool: _Bytes) -> list[tuple[Any, ...]]:
+    at = pool.put(one.event_id.bytes)
+    terms = (one.priority, one.status, one.max_attempts, rows.seconds(one.available_at))
+    return [(at, route.destination, route.lane, route.key, *terms) for route in one.routes]

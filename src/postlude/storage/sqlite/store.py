@@ -1,0 +1,74 @@
+"""The SQLite store: one file, one store thread, all the sides of the port."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from postlude.ports.clock import Clock
+from postlude.ports.store import Operating, Ownership, Reading, Records, Schema, Scripts, Settling, Upkeep
+from postlude.storage import migrate, statements
+from postlude.storage.sqlite import rows
+from postlude.storage.sqlite.connection import require_file
+from postlude.storage.sqlite.database import Database
+from postlude.storage.sqlite.operating import SqliteOperating
+from postlude.storage.sqlite.ownership import SqliteOwnership
+from postlude.storage.sqlite.reading import SqliteReading
+from postlude.storage.sqlite.records import SqliteRecords
+from postlude.storage.sqlite.schema import SqliteSchema
+from postlude.storage.sqlite.scripts import SqliteScripts
+from postlude.storage.sqlite.session import Session
+from postlude.storage.sqlite.settling import SqliteSettling
+from postlude.storage.sqlite.upkeep import SqliteUpkeep
+
+PACKAGE = "postlude.storage.sqlite"
+_SETTINGS = ("journal_mode", "synchronous", "foreign_keys", "page_size", "page_count")
+
+
+class SqliteStore:
+    dialect = "sqlite"
+
+    def __init__(self, path: str, *, clock: Clock, busy_timeout: float = 5.0) -> None:
+        require_file(path)
+        named = statements.load(PACKAGE)
+        self.database = Database(path, named, clock=clock, busy_timeout=busy_timeout)
+        self.reading: Reading = SqliteReading(self.database)
+        self.settling: Settling = SqliteSettling(self.database)
+        self.scripts: Scripts = SqliteScripts(named, self.database.now)
+        self.ownership: Ownership = SqliteOwnership(self.database)
+        self.records: Records = SqliteRecords(self.database)
+        self.operating: Operating = SqliteOperating(self.database)
+        self.upkeep: Upkeep = SqliteUpkeep(self.database)
+        self.schema: Schema = SqliteSchema(self.database, migrate.load(PACKAGE))
+
+    async def open(self) -> None:
+        """Any use opens the file; this says early whether it can be."""
+        await self.server()
+
+    async def close(self) -> None:
+        await self.database.close()
+
+    def transaction(self) -> AbstractAsyncContextManager[sqlite3.Connection]:
+        """Begun with BEGIN IMMEDIATE. Nobody else in this process writes until it ends, so keep it short."""
+        return self.database.lend()
+
+    def abandon(self, connection: sqlite3.Connection) -> None:
+        """Roll back and close the connection of a transaction whose user hangs; safe from any thread."""
+        self.database.abandon(connection)
+
+    async def server(self) -> dict[str, Any]:
+        return await self.database.read(self._server)
+
+    @asynccontextmanager
+    async def listen(self, wake: Callable[[], None]) -> AsyncIterator[None]:  # noqa: ARG002 - polling finds it
+        yield
+
+    async def hint(self) -> None:
+        """Nothing to tell: other processes poll the file."""
+
+    def _server(self, session: Session) -> dict[str, Any]:
+        ((now,),) = session.fetch("database_time")
+        settings = {name: session.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _SETTINGS}
+        return {"version": sqlite3.sqlite_version, "now": rows.moment(now), "path": self.database.path, **settings}

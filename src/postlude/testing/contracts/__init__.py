@@ -1,0 +1,1 @@
+"""Suites that adapters pass: subclass one, give its fixtures."""

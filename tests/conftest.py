@@ -1,0 +1,181 @@
+"""Fixtures that every tier shares: databases by need, a server to kill, and an honest account of what ran."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from hypothesis import settings
+
+from tests.databases import (
+    Databases,
+    PostgresDatabases,
+    PostgresTemplates,
+    Server,
+    SqliteDatabases,
+    configured_servers,
+    install_schema,
+)
+from tools.binaries import postgres
+from tools.servers import PostgresServer
+
+SERVERS = {server.name: server for server in configured_servers()}
+ALLOWED_MISSING = Path(__file__).with_name("allowed_missing.txt")
+
+ON_SQLITE = [pytest.param("sqlite", marks=pytest.mark.sqlite)]
+ON_POSTGRES = [pytest.param(name, marks=pytest.mark.postgres) for name in SERVERS]
+
+# A machine with two busy cores misses any deadline now and then.
+settings.register_profile("postlude", deadline=None, print_blob=True)
+settings.load_profile("postlude")
+
+
+@pytest.fixture(params=[*ON_SQLITE, *ON_POSTGRES])
+def database(request: pytest.FixtureRequest, databases_on: Callable[[str], Databases]) -> Databases:
+    """Each kind of database in turn: `database.fresh()` makes one more, `database.name` says which kind it is."""
+    return databases_on(request.param)
+
+
+@pytest.fixture(params=ON_SQLITE)
+def sqlite_database(request: pytest.FixtureRequest, databases_on: Callable[[str], Databases]) -> Databases:
+    return databases_on(request.param)
+
+
+@pytest.fixture(params=ON_POSTGRES)
+def postgres_database(request: pytest.FixtureRequest, databases_on: Callable[[str], Databases]) -> Databases:
+    return databases_on(request.param)
+
+
+@pytest.fixture(params=ON_POSTGRES[:1])
+def any_postgres_database(request: pytest.FixtureRequest, databases_on: Callable[[str], Databases]) -> Databases:
+    return databases_on(request.param)
+
+
+@pytest.fixture
+def database_url(database: Databases) -> str:
+    """A database of its own with Postlude's schema, on SQLite and on every PostgreSQL."""
+    return database.fresh()
+
+
+@pytest.fixture
+def empty_database_url(database: Databases) -> str:
+    """The same with nothing in it."""
+    return database.fresh(schema=False)
+
+
+@pytest.fixture
+def sqlite_url(sqlite_database: Databases) -> str:
+    """With the schema, on SQLite only."""
+    return sqlite_database.fresh()
+
+
+@pytest.fixture
+def postgres_url(postgres_database: Databases) -> str:
+    """With the schema, on every PostgreSQL."""
+    return postgres_database.fresh()
+
+
+@pytest.fixture
+def any_postgres_url(any_postgres_database: Databases) -> str:
+    """With the schema, on one PostgreSQL: for what does not depend on the version."""
+    return any_postgres_database.fresh()
+
+
+@pytest.fixture
+def private_postgres(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    """A whole server of the test's own (16), to be killed, stopped and restarted; empty."""
+    try:
+        binaries = postgres(16)
+    except LookupError as error:
+        _refuse("postgres-16", str(error))
+    with PostgresServer(binaries) as server:
+        _record(request, f"private {server.name} {server.version}")
+        yield server
+
+
+@pytest.fixture
+def databases_on(
+    request: pytest.FixtureRequest, tmp_path: Path, postgres_template: PostgresTemplates
+) -> Iterator[Callable[[str], Databases]]:
+    """Databases by the name of their server; the other fixtures stand on this one."""
+    opened: list[PostgresDatabases] = []
+
+    def on(name: str) -> Databases:
+        if name == "sqlite":
+            _record(request, f"sqlite {sqlite3.sqlite_version}")
+            return SqliteDatabases(tmp_path, request.getfixturevalue("sqlite_template"))
+        server = _required(name)
+        _record(request, f"{name} {server.version}")
+        opened.append(PostgresDatabases(server, postgres_template))
+        return opened[-1]
+
+    yield on
+    for databases in opened:
+        databases.drop_all()
+
+
+@pytest.fixture(scope="session")
+def postgres_template() -> Iterator[PostgresTemplates]:
+    """By server, a database with the schema that others are copied from: far cheaper than an upgrade for each test."""
+    templates = PostgresTemplates(SERVERS)
+    yield templates
+    templates.drop_all()
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template") / "schema.db"
+    install_schema(f"sqlite:///{path}")
+    return path
+
+
+def _required(name: str) -> Server:
+    server = SERVERS[name]
+    if not server.dsn:
+        _refuse(name, server.missing)
+    return server
+
+
+def _refuse(name: str, reason: str) -> NoReturn:
+    """Skip for a person; fail in CI, where green must mean that it ran, unless that server may be missing."""
+    lines = ALLOWED_MISSING.read_text().splitlines()
+    allowed = {line.split()[0] for line in lines if line.strip() and not line.startswith("#")}
+    if os.environ.get("CI", "").lower() == "true" and name not in allowed:
+        pytest.fail(f"{name}: {reason} (CI may lack only what tests/{ALLOWED_MISSING.name} names)", pytrace=False)
+    pytest.skip(f"{name}: {reason}")
+
+
+def _record(request: pytest.FixtureRequest, server: str) -> None:
+    """Reports carry properties from xdist's workers to the summary."""
+    request.node.user_properties.append(("server", server))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which servers were really used, and count every skip with its reason."""
+    reports = [report for group in terminalreporter.stats.values() for report in group if hasattr(report, "nodeid")]
+    used = Counter(
+        server
+        for server, _ in {
+            (value, report.nodeid)
+            for report in reports
+            for key, value in getattr(report, "user_properties", ())
+            if key == "server"
+        }
+    )
+    skips = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
+    terminalreporter.section("servers and skips")
+    for server, count in sorted(used.items()):
+        terminalreporter.line(f"{count:5} tests on {server}")
+    for reason, count in skips.most_common():
+        terminalreporter.line(f"{count:5} SKIPPED: {reason}", yellow=True)
+    if not skips:
+        terminalreporter.line("    0 skipped")
+
+
+def _reason(report: pytest.TestReport) -> str:
+    return report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else str(report.longrepr)

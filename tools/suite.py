@@ -1,0 +1,123 @@
+"""`dev test`, and what else needs servers around it: benchmarks, and servers for their own sake."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+from tools.binaries import PostgresBinaries, available_postgres, postgres
+from tools.environment import ROOT, say
+from tools.processes import adopt_orphans, end_on_signals, end_orphans, run, shielded
+from tools.servers import PostgresServer
+
+TESTS = ROOT / "tests"
+WITHOUT_SERVERS = frozenset({"unit", "architecture"})
+OWN = "POSTLUDE_TEST_POSTGRES"
+"""The user's own server, used instead of all of ours."""
+
+BENCH = "POSTLUDE_BENCH_POSTGRES"
+
+
+def test(arguments: Sequence[str]) -> int:
+    """Run the tests of some tiers, with every server they need around them."""
+    parser = argparse.ArgumentParser(
+        prog="dev test",
+        usage="dev test [--tier NAME[,NAME...]] [pytest options]",
+        epilog=f"tiers: {', '.join(tiers())}",
+    )
+    parser.add_argument("--tier", help="folders below tests/, separated by commas (default: all)")
+    options, rest = parser.parse_known_args(arguments)
+    chosen = options.tier.split(",") if options.tier else tiers()
+    if unknown := set(chosen) - set(tiers()):
+        parser.error(f"no such tier: {', '.join(sorted(unknown))} (there are {', '.join(tiers())})")
+    return run_pytest(chosen, rest)
+
+
+def tiers() -> list[str]:
+    """The tiers there are: one folder each."""
+    return sorted(path.name for path in TESTS.iterdir() if path.is_dir() and not path.name.startswith(("_", ".")))
+
+
+def run_pytest(chosen: Sequence[str], extra: Sequence[str] = ()) -> int:
+    """Run pytest over tiers, or over the paths among the extra arguments."""
+    paths = [argument for argument in extra if argument.startswith("tests/")]
+    targets = [] if paths else [str(TESTS / tier) for tier in chosen]
+    concerned = {path.split("/")[1] for path in paths} or set(chosen)
+    alone = any(argument.startswith(("-n", "--numprocesses", "--pdb")) for argument in extra)
+    workers = [] if alone else ["-n", "2", "--dist", "loadgroup"]
+    with test_servers() if concerned - WITHOUT_SERVERS else _tidy({}) as env:
+        command = [sys.executable, "-m", "pytest", *workers, *targets, *extra]
+        return run(command, env={**os.environ, **env}, stop_signal=signal.SIGINT)
+
+
+def bench(arguments: Sequence[str]) -> int:
+    """Run one benchmark against a private server with durable settings."""
+    scripts = {path.stem: path for path in sorted((ROOT / "benchmarks").glob("[a-z]*.py"))}
+    if not arguments or arguments[0] not in scripts:
+        say(f"usage: dev bench NAME [--json] [--strict]; there are: {', '.join(scripts) or 'none yet'}")
+        return 2
+    command = [sys.executable, str(scripts[arguments[0]]), *arguments[1:]]
+    if BENCH in os.environ:
+        return run(command)
+    with _servers([postgres(16)], durable=True) as (server,):
+        return run(command, env={**os.environ, BENCH: server.dsn})
+
+
+def services(_arguments: Sequence[str]) -> int:
+    """Keep all servers up in the foreground until interrupted."""
+    with test_servers() as env:
+        for key, value in env.items():
+            print(f"export {key}={value!r}", flush=True)
+        say("servers are up; Ctrl-C stops them")
+        with suppress(KeyboardInterrupt):
+            signal.pause()
+    return 0
+
+
+@contextmanager
+def test_servers() -> Iterator[dict[str, str]]:
+    """The environment that tells tests/conftest.py where the servers are, and why some are not."""
+    if OWN in os.environ:
+        say(f"using the server of {OWN}")
+        with _tidy({OWN: os.environ[OWN]}) as env:
+            yield env
+        return
+    found, missing = available_postgres()
+    for each in missing:
+        say(f"{each.name} is missing: {each.reason}")
+    with _servers(found) as servers:
+        env = {f"{OWN}_{server.name.partition('-')[2]}": server.dsn for server in servers}
+        yield env | {f"{OWN}_{each.major}_MISSING": each.reason for each in missing}
+
+
+@contextmanager
+def _servers(wanted: Sequence[PostgresBinaries], *, durable: bool = False) -> Iterator[list[PostgresServer]]:
+    servers: list[PostgresServer] = []
+    with _tidy({}):
+        try:
+            for binaries in wanted:
+                server = PostgresServer(binaries, durable=durable)
+                servers.append(server)
+                server.start()
+                say(f"{server.name} {server.version} from {server.source} on port {server.port}")
+            yield servers
+        finally:
+            with shielded():
+                for server in servers:
+                    server.remove()
+
+
+@contextmanager
+def _tidy(env: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Whatever happens inside, no process is left when it is over."""
+    end_on_signals()
+    adopt_orphans()
+    try:
+        yield dict(env)
+    finally:
+        for process in end_orphans():
+            say(f"a process was left behind and has been killed: {process}")
