@@ -13,10 +13,12 @@ from typing import Any, Self, TypeVar, Unpack
 
 from postlude.connections import adapters_of, open_broker, open_store
 from postlude.core.event import spec_of
-from postlude.errors import ConfigurationError, LanesDiffer, SchemaMissing
+from postlude.core.lanes import LANES
+from postlude.errors import ConfigurationError
 from postlude.insight.actions import Actions
 from postlude.insight.insight import Insight
 from postlude.outbox.handlers import HandlerOptions, event_class_of, handler_of
+from postlude.outbox.installed import Installed
 from postlude.outbox.outbox import Handles, Outbox
 from postlude.outbox.prepare import Preparing
 from postlude.outbox.routes import Routes, route_of
@@ -76,7 +78,8 @@ class Postlude:
         self._factory = transactions
         self._hooks: list[Hook] = []
         self._workers: list[Worker] = []
-        self._lanes: int | None = None
+        self._installed = Installed(self.settings.lanes)
+        self._started = False
         self._hint_due: asyncio.TimerHandle | None = None
         self.clock: Any = SystemClock()
         retry = self.settings.retry
@@ -149,13 +152,9 @@ class Postlude:
     @cached_property
     def outbox(self) -> Outbox:
         """Where events are appended."""
-        preparing = Preparing(
-            self.routes,
-            source=self.settings.source,
-            lanes=lambda: self.lanes,
-            max_bytes=self.settings.payload.max_bytes,
-        )
-        return Outbox(preparing, self.store.scripts, self._handles, self._appended)
+        limit = self.settings.payload.max_bytes
+        preparing = Preparing(self.routes, self._installed, source=self.settings.source, max_bytes=limit)
+        return Outbox(preparing, self._installed, self.store.scripts, self._handles, appended=self._appended)
 
     @cached_property
     def insight(self) -> Insight:
@@ -175,8 +174,8 @@ class Postlude:
 
     @property
     def lanes(self) -> int:
-        """As installed; before the database was asked, as set."""
-        return self._lanes or self.settings.install_lanes
+        """As installed."""
+        return self._installed.lanes
 
     # ------------------------------------------------------------ running
 
@@ -194,9 +193,10 @@ class Postlude:
 
     async def start(self) -> None:
         """Connect and check the schema. Every method that needs it does so by itself."""
-        if self._lanes is None:
+        if not self._started:
             await self.store.open()
             await self._check_schema()
+            self._started = True
 
     async def close(self) -> None:
         """Give every connection back."""
@@ -209,7 +209,8 @@ class Postlude:
         if "_threads" in self.__dict__:
             self._threads.close()
             del self.__dict__["_threads"]
-        self._lanes = None
+        self._started = False
+        self._installed.forget()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -353,19 +354,13 @@ class Postlude:
             # An embedded file has no operator: it is simply made ready.
             await self.db.upgrade()
             status = await self.store.schema.status()
-        if status.version == 0:
-            raise SchemaMissing("the Postlude schema is not there")
-        if self.settings.lanes is not None and status.lanes != self.settings.lanes:
-            raise LanesDiffer(
-                f"the schema was installed with {status.lanes} lanes, the settings say {self.settings.lanes}"
-            )
-        self._lanes = status.lanes
+        self._installed.learn(status.lanes)
 
     def _appended(self) -> None:
         """Somebody appended: wake the workers of this process, or hint to others, at most once in a while."""
         for worker in self._workers:
             worker.hint()
-        if not self._workers and self._lanes is not None and self._hint_due is None:
+        if not self._workers and self._started and self._hint_due is None:
             with contextlib.suppress(RuntimeError):
                 self._hint_due = asyncio.get_running_loop().call_later(0.005, self._send_hint)
 
@@ -386,7 +381,7 @@ class Db:
         """Apply what is pending and make the first partitions; safe from many processes at once."""
         schema = self._app.store.schema
         stored = (await schema.status()).lanes
-        applied = await schema.upgrade(phase, lanes=self._app.settings.lanes or stored or self._app.lanes)
+        applied = await schema.upgrade(phase, lanes=self._app.settings.lanes or stored or LANES)
         await self._app.store.upkeep.make_partitions(self._app.settings.retention.partitions_ahead_days)
         return applied
 

@@ -109,7 +109,7 @@ class DatabaseBusy(DatabaseUnavailable):
 
 class SchemaMissing(PostludeError):
     code = "schema.missing"
-    default_hint = "Run `postlude db upgrade`."
+    default_hint = "Run `postlude db upgrade`, or await app.db.upgrade()."
 
 
 class SchemaTooNew(PostludeError):

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from postlude.core.lanes import LANES
 from postlude.core.retry import Retry
 from postlude.errors import SettingsError
 
@@ -122,10 +121,6 @@ class Settings(_Group, frozen=True, kw_only=True):
     retention: RetentionSettings = RetentionSettings()
     errors: ErrorSettings = ErrorSettings()
     log: LogSettings = LogSettings()
-
-    @property
-    def install_lanes(self) -> int:
-        return self.lanes or LANES
 
     @classmethod
     def load(

@@ -42,9 +42,7 @@ def blocks(page: Path) -> list[Block]:
     for index, fence in enumerate(fences):
         line = source.count("\n", 0, fence.start(2)) + 1
         after = fences[index + 1] if index + 1 < len(fences) else None
-        printed = (
-            after[2] if after and after[1] == "text" and not source[fence.end() : after.start()].strip() else None
-        )
+        printed = after[2] if after and after[1] == "text" and not source[fence.end() : after.start()].strip() else None
         found.append(Block(fence[1], fence[2], line, printed))
     return found
 

@@ -20,31 +20,24 @@ PLACEHOLDER = "postgresql://localhost/shop"
 
 WITH_PYTHON = {name_of(page): page for page in PAGES if any(block.language == "python" for block in blocks(page))}
 WITH_TOML = {name_of(page): page for page in PAGES if any(block.language == "toml" for block in blocks(page))}
+ON_POSTGRES = {name: page for name, page in WITH_PYTHON.items() if PLACEHOLDER in page.read_text()}
+EMBEDDED = {name: page for name, page in WITH_PYTHON.items() if name not in ON_POSTGRES}
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON.values(), ids=WITH_PYTHON)
-def test_python_runs(
-    page: Path,
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page writes its files, and looks for settings, where its reader stands."""
     monkeypatch.chdir(tmp_path)
-    snippets = [block for block in blocks(page) if block.language == "python"]
-    url = request.getfixturevalue("any_postgres_url") if any(PLACEHOLDER in block.text for block in snippets) else ""
-    names: dict[str, Any] = {"__name__": "__main__"}
-    apps: list[Postlude] = []
-    with asyncio.Runner() as runner:
-        try:
-            for block in snippets:
-                _run(page, block, url, names, runner)
-                printed = capsys.readouterr().out
-                assert block.output in (None, printed), f"{name_of(page)}:{block.line} prints\n{printed}"
-                apps += [value for value in names.values() if isinstance(value, Postlude) and value not in apps]
-        finally:
-            for app in apps:
-                runner.run(app.close())
+
+
+@pytest.mark.parametrize("page", EMBEDDED.values(), ids=EMBEDDED)
+def test_python_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _run_page(page, "", capsys)
+
+
+@pytest.mark.parametrize("page", ON_POSTGRES.values(), ids=ON_POSTGRES)
+def test_python_runs_on_postgresql(page: Path, any_postgres_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _run_page(page, any_postgres_url, capsys)
 
 
 @pytest.mark.parametrize("page", WITH_TOML.values(), ids=WITH_TOML)
@@ -60,10 +53,27 @@ def test_settings_are_accepted(page: Path, tmp_path: Path) -> None:
         assert Settings.load(environ={}, directory=folder) != Settings(), f"{name_of(page)}:{block.line} sets nothing"
 
 
+def _run_page(page: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    apps: list[Postlude] = []
+    with asyncio.Runner() as runner:
+        try:
+            for block in blocks(page):
+                if block.language != "python":
+                    continue
+                _run(page, block, url, names, runner)
+                printed = capsys.readouterr().out
+                assert block.output in (None, printed), f"{name_of(page)}:{block.line} prints\n{printed}"
+                apps += [value for value in names.values() if isinstance(value, Postlude) and value not in apps]
+        finally:
+            for app in apps:
+                runner.run(app.close())
+
+
 def _run(page: Path, block: Block, url: str, names: dict[str, Any], runner: asyncio.Runner) -> None:
     code = _compiled(page, block, url)
     if code.co_flags & inspect.CO_COROUTINE:
-        runner.run(eval(code, names))  # noqa: PGH001 - a page of our own
+        runner.run(eval(code, names))
     else:
         exec(code, names)
 

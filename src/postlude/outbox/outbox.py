@@ -7,6 +7,7 @@ from typing import Any, Unpack
 from uuid import UUID
 
 from postlude.errors import ConfigurationError
+from postlude.outbox.installed import Installed
 from postlude.outbox.options import AppendOptions
 from postlude.outbox.prepare import Message, Preparing
 from postlude.ports.enlist import Adapter
@@ -38,8 +39,17 @@ class Handles:
 class Outbox:
     """`append` writes an event and its deliveries in the caller's transaction; it never commits."""
 
-    def __init__(self, preparing: Preparing, scripts: Scripts, handles: Handles, appended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        preparing: Preparing,
+        installed: Installed,
+        scripts: Scripts,
+        handles: Handles,
+        *,
+        appended: Callable[[], None],
+    ) -> None:
         self._preparing = preparing
+        self._installed = installed
         self._scripts = scripts
         self._handles = handles
         self._appended = appended
@@ -56,7 +66,9 @@ class Outbox:
     async def _write(self, tx: Any, messages: Sequence[Message]) -> list[UUID]:
         adapter = self._handles.adapter(tx)
         adapter.require_transaction(tx)
-        prepared = [self._preparing.one(messages[0])] if len(messages) == 1 else self._preparing.many(messages)
+        if not self._installed.is_known:
+            self._installed.learn(await adapter.play(tx, self._scripts.lanes()))
+        prepared = [self._preparing.one(message) for message in messages]
         ids = await adapter.play(tx, self._scripts.append(prepared))
         self._appended()
         return ids

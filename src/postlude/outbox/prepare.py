@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -19,7 +19,6 @@ from postlude.core.event import EventSpec, as_key, spec_of
 from postlude.core.uuid7 import time_of, uuid7
 from postlude.errors import (
     ConfigurationError,
-    IdConflict,
     InvalidId,
     InvalidKey,
     NaiveDatetime,
@@ -27,6 +26,7 @@ from postlude.errors import (
     Unroutable,
 )
 from postlude.outbox import current
+from postlude.outbox.installed import Installed
 from postlude.outbox.routes import Routes
 from postlude.ports.append import Prepared
 
@@ -56,10 +56,10 @@ class Message:
 class Preparing:
     """Turns events into prepared rows for one app."""
 
-    def __init__(self, routes: Routes, *, source: str, lanes: Callable[[], int], max_bytes: int) -> None:
+    def __init__(self, routes: Routes, installed: Installed, *, source: str, max_bytes: int) -> None:
         self._routes = routes
+        self._installed = installed
         self._source = source
-        self._lanes = lanes
         self._max_bytes = max_bytes
 
     def one(self, message: Message) -> Prepared:
@@ -80,18 +80,9 @@ class Preparing:
         event_id = _id(message.id)
         return self._prepared(message, spec, key, payload, event_id)
 
-    def many(self, messages: Sequence[Message]) -> list[Prepared]:
-        """In order. The same event twice is one event; the same id with other content is refused."""
-        found: dict[UUID, Prepared] = {}
-        for message in messages:
-            one = self.one(message)
-            if found.setdefault(one.event_id, one).digest != one.digest:
-                raise IdConflict(f"id {one.event_id} stands twice in one append, with different content")
-        return list(found.values())
-
     def _prepared(self, message: Message, spec: EventSpec, key: str | None, payload: bytes, event_id: UUID) -> Prepared:
         cause = current.cause()
-        routes = self._routes.resolve(spec, message.event, event_id, key, self._lanes())
+        routes = self._routes.resolve(spec, message.event, event_id, key, self._installed.lanes)
         if not routes and not spec.record_only:
             raise Unroutable(f"nobody receives {spec.type}: there is no route and no handler for it")
         subjects = spec.subjects_of(message.event) if message.subjects is None else tuple(map(str, message.subjects))

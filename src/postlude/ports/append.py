@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
 import msgspec
+
+from postlude.errors import IdConflict
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -14,6 +17,15 @@ class Route(msgspec.Struct, frozen=True):
     destination: str
     lane: int
     key: str | None
+
+
+def distinct(prepared: Sequence[Prepared]) -> list[Prepared]:
+    """The same event twice in one append is one event; the same id with other content is refused."""
+    found: dict[UUID, Prepared] = {}
+    for one in prepared:
+        if found.setdefault(one.event_id, one).digest != one.digest:
+            raise IdConflict(f"id {one.event_id} stands twice in one append, with different content")
+    return list(found.values())
 
 
 class Prepared(msgspec.Struct, frozen=True):

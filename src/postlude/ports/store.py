@@ -94,6 +94,9 @@ class Scripts(Protocol):
     def append(self, prepared: Sequence[Prepared]) -> Script[list[UUID]]:
         """Write events and deliveries. Same id and same content is a no-op; other content raises IdConflict."""
 
+    def lanes(self) -> Script[int | None]:
+        """The number of lanes as installed; None when nothing is installed."""
+
     def settle_handled(self, fence: Fence, delivery: Delivery, idle: float) -> Script[bool]:
         """Lock, delete and write the receipt of one delivery. False: it is busy, gone, or not ours."""
 

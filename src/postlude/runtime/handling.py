@@ -31,6 +31,7 @@ from postlude.outbox.outbox import Handles, Outbox
 from postlude.ports.destination import Entry, Terms
 from postlude.ports.store import Scripts
 from postlude.runtime.context import Context, SyncContext
+from postlude.runtime.suspension import Suspension
 from postlude.runtime.threads import Threads
 from postlude.runtime.transactions import Transactions
 
@@ -186,11 +187,19 @@ class HandlerDestination:
             started = await self._parts.threads.start(call)
         else:
             started = self._handler.function(*((event, context) if self._handler.takes_context else (event,)))
+            if context.tx is not None and self._parts.transaction_limit is not None:
+                started = Suspension(started, self._warn_of_waiting)
         try:
             async with asyncio.timeout(limit):
                 return await started
         except TimeoutError as error:
             raise self._timeout(limit) from error
+
+    def _warn_of_waiting(self) -> None:
+        log.warning(
+            "%s waits inside its transaction and holds SQLite's only writer meanwhile; consider transactional=False",
+            self._handler.name,
+        )
 
     def _timeout(self, limit: float) -> HandlerTimeout:
         if limit < self._handler.timeout:

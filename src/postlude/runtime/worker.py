@@ -133,7 +133,7 @@ class Worker:
         for relay in self.relays.values():
             relay.stop()
         await asyncio.gather(*(relay.quiesce(deadline) for relay in self.relays.values()))
-        self._renewal.stop()
+        await asyncio.to_thread(self._renewal.stop)
         if self.id is not None:
             with contextlib.suppress(DatabaseUnavailable, TimeoutError):
                 await asyncio.wait_for(self._store.ownership.leave(self.id), 5)

@@ -52,6 +52,10 @@ WITH given AS (
 )
 SELECT event_id FROM event
 
+-- name: installed_lanes
+-- The number of lanes, fixed when the schema was installed.
+SELECT value FROM postlude.postlude_meta WHERE name = 'lanes'
+
 -- name: digests
 -- What is stored under ids that were not new.
 SELECT event_id, digest FROM postlude.postlude_event WHERE event_id = ANY(:event_ids::uuid[])
@@ -360,6 +364,8 @@ SELECT event_id, type, version, source, entity, key, topic, content_type, payloa
   FROM postlude.postlude_event
  WHERE event_id > :after AND (:since::timestamptz IS NULL OR created_at >= :since)
    AND (:until::timestamptz IS NULL OR created_at < :until) AND (:type::text IS NULL OR type = :type)
+   AND (:key::text IS NULL OR key = :key) AND (:correlation::text IS NULL OR correlation_id = :correlation)
+   AND (:saga::uuid IS NULL OR saga_id = :saga)
  ORDER BY event_id LIMIT :limit
 
 -- name: audits
@@ -433,9 +439,9 @@ WITH kept AS (
     SELECT event_id FROM postlude.postlude_event WHERE event_id = ANY(:event_ids::uuid[]) FOR KEY SHARE
 ), added AS (
     INSERT INTO postlude.postlude_delivery (event_id, destination, lane, key)
-    SELECT r.event_id, :destination, r.lane, r.key
-      FROM unnest(:event_ids::uuid[], :lanes::smallint[], :keys::text[])
-           WITH ORDINALITY AS r (event_id, lane, key, position)
+    SELECT r.event_id, r.destination, r.lane, r.key
+      FROM unnest(:event_ids::uuid[], :destinations::text[], :lanes::smallint[], :keys::text[])
+           WITH ORDINALITY AS r (event_id, destination, lane, key, position)
       JOIN kept USING (event_id)
      ORDER BY r.position
     ON CONFLICT DO NOTHING

@@ -65,9 +65,8 @@ class PostgresRecords:
     async def export(self, which: Filter) -> AsyncIterator[StoredEvent]:
         after = _FIRST
         while True:
-            page = await self._database.fetch(
-                "export_events", after=after, since=which.since, until=which.until, type=which.type, limit=EXPORT_PAGE
-            )
+            values = msgspec.structs.asdict(which)
+            page = await self._database.fetch("export_events", after=after, limit=EXPORT_PAGE, **values)
             for row in page:
                 yield rows.event(row)
             if len(page) < EXPORT_PAGE:
@@ -94,7 +93,7 @@ class PostgresOperating:
             event_ids=[child.event_id for child in children],
             lanes=[child.lane for child in children],
             keys=[child.key for child in children],
-            destination=children[0].destination,
+            destinations=[child.destination for child in children],
             actor=actor,
             reason=reason,
         )

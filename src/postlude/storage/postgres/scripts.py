@@ -11,7 +11,7 @@ import msgspec
 from postlude.core.delivery import Delivery, Fence
 from postlude.core.statement import Call, Script, Statement
 from postlude.errors import IdConflict
-from postlude.ports.append import Prepared
+from postlude.ports.append import Prepared, distinct
 
 _SAME = (
     "event_id", "type", "version", "source", "entity", "key", "topic", "content_type", "payload", "digest", "headers",
@@ -26,13 +26,14 @@ class PostgresScripts:
 
     def append(self, prepared: Sequence[Prepared]) -> Script[list[UUID]]:
         if len(prepared) == 1:
-            call = Call(self._statements["append"], _one(prepared[0]))
+            events, call = prepared, Call(self._statements["append"], _one(prepared[0]))
         else:
-            call = Call(self._statements["append_many"], _many(prepared))
+            events = distinct(prepared)
+            call = Call(self._statements["append_many"], _many(events))
         rows = yield call
-        if len(rows) < len(prepared):
+        if len(rows) < len(events):
             new = {row[0] for row in rows}
-            yield from self._compare([one for one in prepared if one.event_id not in new])
+            yield from self._compare([one for one in events if one.event_id not in new])
         return [one.event_id for one in prepared]
 
     def _compare(self, known: Sequence[Prepared]) -> Script[None]:
@@ -42,6 +43,10 @@ class PostgresScripts:
         for one in known:
             if stored.get(one.event_id) != one.digest:
                 raise IdConflict(f"event {one.event_id} was appended before with other content")
+
+    def lanes(self) -> Script[int | None]:
+        rows = yield Call(self._statements["installed_lanes"], {})
+        return int(rows[0][0]) if rows else None
 
     def settle_handled(self, fence: Fence, delivery: Delivery, idle: float) -> Script[bool]:
         epoch = fence.epochs.get(delivery.lane)

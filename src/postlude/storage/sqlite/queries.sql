@@ -43,6 +43,10 @@ SELECT substr(:bytes, d.value ->> 0, 16), d.value ->> 1, d.value ->> 2, d.value 
        d.value ->> 6, coalesce(d.value ->> 7, :now)
   FROM json_each(:deliveries) AS d ORDER BY d.key
 
+-- name: installed_lanes
+-- The number of lanes, fixed when the schema was installed.
+SELECT value FROM postlude_meta WHERE name = 'lanes'
+
 -- name: digests
 -- What is stored under ids that were not new.
 SELECT event_id, digest FROM postlude_event WHERE event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places))

@@ -27,6 +27,10 @@ class SqliteScripts:
             yield from self._compare([one for one in distinct if one.event_id.bytes not in new])
         return [one.event_id for one in prepared]
 
+    def lanes(self) -> Script[int | None]:
+        rows = yield Call(self._statements["installed_lanes"], {})
+        return int(rows[0][0]) if rows else None
+
     def settle_handled(self, fence: Fence, delivery: Delivery, idle: float) -> Script[bool]:  # noqa: ARG002 - nobody waits for a row here; the handler's time limit ends a transaction that hangs
         epoch = fence.epochs.get(delivery.lane)
         if epoch is None:

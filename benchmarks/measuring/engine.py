@@ -1,0 +1,61 @@
+"""Our side: an app as a process would have it, events of a given size, a worker that drains."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import cast
+
+from postlude import Event, Postlude, Settings, event
+from postlude.runtime.worker import Worker
+from postlude.storage.postgres.connection import Database
+from postlude.storage.postgres.store import PostgresStore
+
+DESTINATION = "default"
+KEYS = [f"o-{number:04d}" for number in range(5000)]
+PATIENCE = 600.0
+
+
+@event(type="order.placed", key="order_id", entity="order")
+class OrderPlaced(Event):
+    order_id: str
+    note: str
+
+
+def orders(count: int, size: int, keys: Sequence[str] = KEYS) -> list[OrderPlaced]:
+    """Events with payloads of that many bytes; the keys take turns."""
+    return [_order(keys[number % len(keys)], size) for number in range(count)]
+
+
+def _order(key: str, size: int) -> OrderPlaced:
+    bare = len(f'{{"order_id":"{key}","note":""}}')
+    return OrderPlaced(order_id=key, note="x" * (size - bare))
+
+
+@asynccontextmanager
+async def engine(url: str, *, batch: int, schema: str = "public") -> AsyncIterator[Postlude]:
+    """A fresh app with a broker that forgets: nothing is connected, nothing is prepared."""
+    app = Postlude(url, broker="memory://", settings=Settings.load(schema=schema, relay={"batch_size": batch}))
+    app.route(OrderPlaced, to=DESTINATION)
+    app.broker(DESTINATION).keep = False
+    try:
+        yield app
+    finally:
+        await app.close()
+
+
+def database_of(app: Postlude) -> Database:
+    """Where its statements pass."""
+    return cast("PostgresStore", app.store).database
+
+
+async def drain(worker: Worker, events: int) -> None:
+    """Wait until a running worker has settled that many."""
+    relay = worker.relays[DESTINATION]
+    deadline = time.monotonic() + PATIENCE
+    while relay.settled < events:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"only {relay.settled} of {events} events were settled in {PATIENCE:.0f} s")
+        await asyncio.sleep(0.002)

@@ -1,0 +1,108 @@
+"""The report of a benchmark: one JSON object for machines, a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import ge, le
+from statistics import median
+from typing import Any, Literal
+
+import msgspec
+
+_MEETS: Mapping[str, Callable[[float, float], bool]] = {">=": ge, "<=": le}
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Two series of one unit, what their ratio is called, and where it should be."""
+
+    name: str
+    ours: str
+    theirs: str
+    unit: str
+    op: Literal[">=", "<="]
+    bar: float
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """A comparison and what was measured, one pair for each repeat."""
+
+    comparison: Comparison
+    pairs: Sequence[tuple[float, float]]
+
+    @property
+    def ratios(self) -> list[float]:
+        return [ours / theirs for ours, theirs in self.pairs]
+
+    @property
+    def is_met(self) -> bool:
+        return _MEETS[self.comparison.op](median(self.ratios), self.comparison.bar)
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    bench: str
+    version: str
+    commit: str
+    time: str
+    machine: Mapping[str, Any]
+    params: Mapping[str, Any]
+    results: Sequence[Compared]
+    costs: Mapping[str, float]
+
+    @property
+    def is_met(self) -> bool:
+        return all(result.is_met for result in self.results)
+
+    def json(self) -> str:
+        head = {name: getattr(self, name) for name in ("bench", "version", "commit", "time", "machine", "params")}
+        series = {name: values for result in self.results for name, values in _series(result)}
+        body = {
+            "series": series,
+            "ratios": {result.comparison.name: _ratio(result) for result in self.results},
+            "costs": {name: _rounded(value) for name, value in self.costs.items()},
+            "aims": [_aim(result) for result in self.results],
+        }
+        return msgspec.json.encode(head | body).decode()
+
+    def table(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.bench} {self.version} ({self.commit}) on {self.machine['database']}, {self.time}"
+        yield ", ".join(f"{name} {value}" for name, value in self.params.items())
+        yield f"\n{'series':<14}{'unit':<12}{'median':>12}{'least':>12}{'most':>12}"
+        for name, row in (row for result in self.results for row in _series(result)):
+            low, high = min(row["values"]), max(row["values"])
+            yield f"{name:<14}{row['unit']:<12}{_number(row['median'])}{_number(low)}{_number(high)}"
+        yield f"\n{'ratio':<20}{'median':>8}   aim"
+        for result in self.results:
+            aim = result.comparison
+            met = "met" if result.is_met else "MISSED"
+            yield f"{aim.name:<20}{median(result.ratios):>8.3f}   {aim.op} {aim.bar:g}  {met}"
+        yield ""
+        yield from (f"{name:<24}{_number(value)}" for name, value in self.costs.items())
+
+
+def _series(result: Compared) -> Iterator[tuple[str, dict[str, Any]]]:
+    names = (result.comparison.ours, result.comparison.theirs)
+    for name, values in zip(names, zip(*result.pairs, strict=True), strict=True):
+        kept = [_rounded(value) for value in values]
+        yield name, {"unit": result.comparison.unit, "values": kept, "median": _rounded(median(values))}
+
+
+def _ratio(result: Compared) -> dict[str, Any]:
+    return {"per_repeat": [_rounded(ratio) for ratio in result.ratios], "median": _rounded(median(result.ratios))}
+
+
+def _aim(result: Compared) -> dict[str, Any]:
+    aim = result.comparison
+    value = _rounded(median(result.ratios))
+    return {"name": aim.name, "op": aim.op, "bar": aim.bar, "value": value, "met": result.is_met}
+
+
+def _rounded(value: float) -> float:
+    """Four digits are more than a benchmark knows."""
+    return float(f"{value:.4g}")
+
+
+def _number(value: float) -> str:
+    return f"{value:>12,.0f}" if value >= 100 else f"{value:>12.4g}"

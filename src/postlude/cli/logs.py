@@ -1,0 +1,53 @@
+"""Logging of the worker process. The library itself never configures logging."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+
+import msgspec
+
+from postlude.cli.render import redact
+from postlude.settings import LogSettings
+
+PLAIN = "%(asctime)s %(levelname)-7s [%(process)d] %(name)s: %(message)s"
+
+
+class PlainFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "process": record.process,
+            "logger": record.name,
+            "message": redact(record.getMessage()),
+        }
+        if record.exc_info:
+            line["exception"] = redact(self.formatException(record.exc_info))
+        return msgspec.json.encode(line).decode()
+
+
+def configure(options: LogSettings) -> None:
+    """Log to stderr as the settings say, unless the user's own module has set logging up already."""
+    root = logging.getLogger()
+    if root.handlers:
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if options.format == "json" else PlainFormatter(PLAIN))
+    root.addHandler(handler)
+    root.setLevel(options.level.upper())
+
+
+def silence() -> None:
+    """For commands that say themselves what happens."""
+    logger = logging.getLogger("postlude")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False

@@ -1,0 +1,108 @@
+"""`postlude`: the commands put together, and what becomes of their errors.
+
+Exit codes: 0 fine, 1 found trouble or nothing done, 2 usage, 3 cannot reach a server.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version as version_of
+
+import typer
+
+from postlude.cli import db, demo, destination, docs, doctor, events, outbox, render, run
+from postlude.cli.options import AsJson
+from postlude.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    DatabaseUnavailable,
+    InvalidId,
+    InvalidKey,
+    LanesDiffer,
+    MissingExtra,
+    NaiveDatetime,
+    PostludeError,
+    SettingsError,
+)
+
+FINE, TROUBLE, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
+_USAGE = (SettingsError, ConfigurationError, MissingExtra, LanesDiffer, NaiveDatetime, InvalidKey, InvalidId)
+_UNREACHABLE = (DatabaseUnavailable, BrokerUnavailable)
+
+cli = typer.Typer(
+    name="postlude",
+    help="What runs after your commit: transactional outbox, inbox and sagas.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+cli.command("run")(run.run)
+cli.command("demo")(demo.demo)
+cli.command("doctor")(doctor.doctor)
+cli.add_typer(db.group, name="db")
+cli.add_typer(outbox.group, name="outbox")
+cli.add_typer(events.group, name="events")
+cli.add_typer(destination.group, name="destination")
+cli.add_typer(docs.group, name="docs")
+
+
+@cli.command()
+def version(*, json: AsJson = False) -> None:
+    """Which Postlude this is."""
+    found = version_of("postlude")
+    if json:
+        render.json({"version": found})
+    else:
+        render.say(f"postlude {found}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    code = execute(given)
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def execute(arguments: Sequence[str]) -> int:
+    """Run one command line and give its exit code."""
+    as_json = "--json" in arguments
+    try:
+        code = cli(list(arguments), prog_name="postlude", standalone_mode=False)
+    except PostludeError as error:
+        render.error(error.code, str(error.args[0]), error.hint, as_json=as_json)
+        return exit_code(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except Exception as error:
+        return _unforeseen(error, as_json=as_json)
+    return code if isinstance(code, int) else FINE
+
+
+def exit_code(error: PostludeError) -> int:
+    if isinstance(error, _USAGE):
+        return USAGE
+    return UNREACHABLE if isinstance(error, _UNREACHABLE) else TROUBLE
+
+
+def _unforeseen(error: Exception, *, as_json: bool) -> int:
+    """Typer's own complaints about the command line, and bugs; only the latter get a traceback."""
+    complaint = getattr(error, "format_message", None)
+    if complaint is None:
+        sys.stderr.write(render.redact(traceback.format_exc()))
+        if as_json:
+            render.error("unforeseen", f"{type(error).__name__}: {error}", "Please report this.", as_json=True)
+        return TROUBLE
+    if as_json:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "postlude"
+        render.error("usage", complaint(), f"{command} --help", as_json=True)
+    else:
+        error.show()  # type: ignore[attr-defined]  # every complaint of Typer can show itself
+    return int(getattr(error, "exit_code", USAGE))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""The contract of a store, all of it. `StoreUnderTest` says which fixtures a subclass gives."""
+
+from __future__ import annotations
+
+from postlude.testing.contracts.store_appending import AppendingContract
+from postlude.testing.contracts.store_lifecycle import LifecycleContract
+from postlude.testing.contracts.store_operating import OperatingContract
+from postlude.testing.contracts.store_ownership import OwnershipContract
+from postlude.testing.contracts.store_reading import ReadingContract
+from postlude.testing.contracts.store_records import RecordsContract
+from postlude.testing.contracts.store_schema import SchemaContract
+from postlude.testing.contracts.store_settling import SettlingContract
+from postlude.testing.contracts.store_upkeep import UpkeepContract
+
+
+class StoreContract(
+    AppendingContract,
+    ReadingContract,
+    SettlingContract,
+    LifecycleContract,
+    OwnershipContract,
+    RecordsContract,
+    OperatingContract,
+    UpkeepContract,
+    SchemaContract,
+):
+    """Every method of `postlude.ports.store`, by what it does."""
