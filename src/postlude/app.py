@@ -21,7 +21,7 @@ from postlude.outbox.handlers import HandlerOptions, event_class_of, handler_of
 from postlude.outbox.installed import Installed
 from postlude.outbox.outbox import Handles, Outbox
 from postlude.outbox.prepare import Preparing
-from postlude.outbox.routes import Routes, route_of
+from postlude.outbox.routes import EVERYTHING, Routes, route_of
 from postlude.ports.broker import Broker
 from postlude.ports.destination import Destination
 from postlude.ports.store import SchemaStatus, Store
@@ -120,6 +120,8 @@ class Postlude:
                 f"there is no broker {to!r}", hint=f"Known: {known}. Give Postlude(broker=...) or brokers={{...}}."
             )
         self.routes.add(route_of(event, to, topic, key))
+        if event != EVERYTHING:
+            self.routes.know(spec_of(event))
 
     def on_dead_letter(self, hook: Hook) -> Hook:
         """Call it for every new dead letter, after it is durable, in a thread of its own."""
@@ -258,7 +260,8 @@ class Postlude:
             while True:
                 settled, tried = await worker.drain_once()
                 total += settled
-                if not tried and not await self.store.reading.has_due(list(worker.relays)):
+                served = [name for name, relay in worker.relays.items() if not relay.paused]
+                if not tried and not await self.store.reading.has_due(served):
                     return total
                 if self.clock.monotonic() >= deadline:
                     return total

@@ -67,7 +67,7 @@ def make_app(url: str, traces: Path, **settings: Any) -> Postlude:
 
     def receive(message: Any) -> None:
         body = msgspec.json.decode(message.payload, type=Moved)
-        published.add(UUID(message.id), body.key, body.n)
+        published.add(message.id, body.key, body.n)
 
     app.broker().keep = False
     app.broker().fate = receive

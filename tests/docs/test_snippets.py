@@ -20,7 +20,11 @@ PLACEHOLDER = "postgresql://localhost/shop"
 
 WITH_PYTHON = {name_of(page): page for page in PAGES if any(block.language == "python" for block in blocks(page))}
 WITH_TOML = {name_of(page): page for page in PAGES if any(block.language == "toml" for block in blocks(page))}
-ON_POSTGRES = {name: page for name, page in WITH_PYTHON.items() if PLACEHOLDER in page.read_text()}
+ON_POSTGRES = {
+    name: page
+    for name, page in WITH_PYTHON.items()
+    if any(block.language == "python" and PLACEHOLDER in block.text for block in blocks(page))
+}
 EMBEDDED = {name: page for name, page in WITH_PYTHON.items() if name not in ON_POSTGRES}
 
 

@@ -16,7 +16,7 @@ import pytest
 from postlude import Context, Postlude
 from postlude.core.outcome import Failed, Fault
 from postlude.runtime.worker import Worker
-from tests.engine import Eyes, Noted, held, key_in, make_app, note, published, query, routed_app, until, watch
+from tests.engine import Eyes, Noted, held, key_in, make_app, note, notes, published, query, routed_app, until, watch
 
 FAILED = Failed(Fault("Refused"))
 AN_HOUR = {"base_delay_seconds": 3600, "max_backoff_seconds": 3600, "jitter_factor": 0}
@@ -262,3 +262,75 @@ async def test_a_handler_that_meets_a_serialisation_failure_burns_no_attempt(any
         assert await app.drain(timeout=10) == 1
         assert attempts == [1, 1]
         assert await query(any_postgres_url, "SELECT n FROM counter") == [(11,)]
+
+
+# ---------------------------------------------------------------- blocked keys
+
+HEADS, FOLLOWERS = 64, 100_000
+
+
+async def _fill(url: str, keys: list[str]) -> None:
+    """One head and many followers a key, as plain SQL: rows in seq order, heads first."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(
+            """
+            WITH entry AS MATERIALIZED (
+                SELECT gen_random_uuid() AS id, k.key, k.lane, g.n FROM generate_series(0, $3::int - 1) AS g (n)
+                 CROSS JOIN unnest($1::text[], $2::smallint[]) AS k (key, lane) ORDER BY g.n
+            ), event AS (
+                INSERT INTO postlude_event (event_id, type, key, topic, payload, digest)
+                SELECT id, 'test.noted', key, 'noted', json_build_object('key', key, 'n', n)::text::bytea, '' FROM entry
+            )
+            INSERT INTO postlude_delivery (event_id, destination, lane, key)
+            SELECT id, 'default', lane, key FROM entry ORDER BY n
+            """,
+            keys,
+            list(range(HEADS)),
+            1 + FOLLOWERS // HEADS,
+        )
+        await connection.execute("ANALYZE postlude_delivery")
+    finally:
+        await connection.close()
+
+
+@pytest.mark.slow
+async def test_100k_followers_behind_64_heads_cost_other_keys_nothing_for_several_reads(any_postgres_url: str) -> None:
+    app = routed_app(any_postgres_url, retry=AN_HOUR)
+    heads = [key_in(lane) for lane in range(HEADS)]
+    others = [key_in(lane, without=heads) for lane in range(HEADS)]
+    await _fill(any_postgres_url, heads)
+    app.broker().fate = lambda message: FAILED if b'"n" : 0}' in message.payload else None
+    async with working(app) as (_, eyes):
+        await until(lambda: eyes.rows >= FOLLOWERS)
+        rounds = 20
+        for n in range(1 + rounds):
+            async with app.transaction() as tx:
+                await app.outbox.append_many(tx, [Noted(key=key, n=n) for key in others])
+            await until(lambda n=n: app.broker().published == (1 + n) * HEADS)
+            if n == 0:  # all of it was passed, once
+                eyes.rows = eyes.largest = 0
+        assert eyes.rows <= 3 * rounds * HEADS, "reads walk over what waits"
+        assert eyes.largest <= 4 * HEADS
+        assert not {noted.key for noted in notes(app.broker().messages())}.intersection(heads)
+
+        app.broker().fate = None
+        await query(any_postgres_url, "UPDATE postlude_delivery SET available_at = now() WHERE blocks AND lane = 0")
+        await until(lambda: len(published(app, heads[0])) == 1 + FOLLOWERS // HEADS)
+    assert published(app, heads[0]) == list(range(1 + FOLLOWERS // HEADS))
+
+
+async def test_an_orphan_delivery_becomes_a_dead_letter_and_lets_others_through(database_url: str) -> None:
+    """As many orphans as a read takes, in front of good work of the same lane."""
+    app = routed_app(database_url, relay={"batch_size": 8})
+    key, other = key_in(5), key_in(5, without={key_in(5)})
+    async with app:
+        await note(app, key, *range(20))
+        await query(database_url, "DELETE FROM postlude_event")
+        await note(app, other, 100)
+        await note(app, key, 101)
+        assert await app.drain() == 2
+        assert published(app) == [100, 101]
+        dead = await app.insight.list(status="dead")
+        assert len(dead) == 20
+        assert {letter.error for letter in dead} == {"EventMissing (delivery.event_missing)"}

@@ -59,7 +59,10 @@ async def _of_ids(insight: Insight, choice: Choice) -> AsyncIterator[DeliveryVie
         except NotFound:
             continue
         for delivery in story.deliveries:
-            if delivery.status in ACTIONS[choice.action].statuses and choice.which.destination in (None, delivery.destination):
+            if delivery.status in ACTIONS[choice.action].statuses and choice.which.destination in (
+                None,
+                delivery.destination,
+            ):
                 yield delivery
 
 

@@ -42,7 +42,13 @@ def list_(*, json: AsJson = False, app: AppRef = None, database: Database = None
 
 @group.command()
 def pause(
-    name: Name, *, reason: Reason, actor: Actor = None, json: AsJson = False, app: AppRef = None, database: Database = None
+    name: Name,
+    *,
+    reason: Reason,
+    actor: Actor = None,
+    json: AsJson = False,
+    app: AppRef = None,
+    database: Database = None,
 ) -> None:
     """Let no worker deliver to it until it is resumed; what arrives meanwhile waits."""
 
@@ -55,7 +61,13 @@ def pause(
 
 @group.command()
 def resume(
-    name: Name, *, reason: Reason, actor: Actor = None, json: AsJson = False, app: AppRef = None, database: Database = None
+    name: Name,
+    *,
+    reason: Reason,
+    actor: Actor = None,
+    json: AsJson = False,
+    app: AppRef = None,
+    database: Database = None,
 ) -> None:
     """Let workers deliver to it again."""
 

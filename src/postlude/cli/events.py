@@ -64,7 +64,9 @@ def export(
     since: Since = None,
     until: Until = None,
     type: OfType = None,
-    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Written whole or not at all.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Written whole or not at all.")
+    ] = None,
     json: AsJson = False,
     app: AppRef = None,
     database: Database = None,
@@ -119,7 +121,9 @@ def _target(output: Path | None) -> Iterator[BinaryIO]:
     try:
         file = part.open("xb")
     except OSError as error:
-        raise ConfigurationError(f"{output} cannot be written: {error.strerror}", hint="Choose another --output.") from error
+        raise ConfigurationError(
+            f"{output} cannot be written: {error.strerror}", hint="Choose another --output."
+        ) from error
     try:
         with file:
             yield file

@@ -23,7 +23,9 @@ OfStatus = Annotated[str | None, typer.Option("--status", help="pending, claimed
 OfType = Annotated[str | None, typer.Option("--type", help="Event type, such as order.placed.")]
 OfDestination = Annotated[str | None, typer.Option("--destination", help="A broker's name, or handler:NAME.")]
 OfKey = Annotated[str | None, typer.Option("--key", help="Ordering key.")]
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Events made since: 2h, 7d, or an ISO date.")]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Events made since: 2h, 7d, or an ISO date.")
+]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Events made before that.")]
 
 Reason = Annotated[str, typer.Option("--reason", help="Why; it stands in the audit record.")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import socket
+from collections.abc import Mapping
 from typing import Annotated
 from uuid import UUID
 
@@ -121,73 +122,35 @@ def show(
     show_story(story)
 
 
-@group.command()
-def requeue(
-    ids: Ids = None,
-    *,
-    reason: Reason,
-    actor: Actor = None,
-    status: OfStatus = None,
-    type: OfType = None,
-    destination: OfDestination = None,
-    key: OfKey = None,
-    since: Since = None,
-    until: Until = None,
-    everything: Everything = False,
-    dry_run: DryRun = False,
-    json: AsJson = False,
-    app: AppRef = None,
-    database: Database = None,
-) -> None:
-    """Try dead letters again, with a fresh budget of attempts."""
-    choice = _choice("requeue", ids, destination, everything=everything, status=status, type=type, key=key, since=since, until=until)  # fmt: skip
-    _perform(choice, open_app(app, database), reason, actor, dry_run=dry_run, json=json)
+def _add_action(action: str, summary: str) -> None:
+    """The three actions are said in the same way."""
+
+    @group.command(action, help=summary)
+    def command(
+        ids: Ids = None,
+        *,
+        reason: Reason,
+        actor: Actor = None,
+        status: OfStatus = None,
+        type: OfType = None,
+        destination: OfDestination = None,
+        key: OfKey = None,
+        since: Since = None,
+        until: Until = None,
+        everything: Everything = False,
+        dry_run: DryRun = False,
+        json: AsJson = False,
+        app: AppRef = None,
+        database: Database = None,
+    ) -> None:
+        filters = {"status": status, "type": type, "key": key, "since": since, "until": until}
+        choice = _choice(action, ids, destination, filters, everything=everything)
+        _perform(choice, open_app(app, database), reason, actor, dry_run=dry_run, json=json)
 
 
-@group.command()
-def discard(
-    ids: Ids = None,
-    *,
-    reason: Reason,
-    actor: Actor = None,
-    status: OfStatus = None,
-    type: OfType = None,
-    destination: OfDestination = None,
-    key: OfKey = None,
-    since: Since = None,
-    until: Until = None,
-    everything: Everything = False,
-    dry_run: DryRun = False,
-    json: AsJson = False,
-    app: AppRef = None,
-    database: Database = None,
-) -> None:
-    """Give deliveries up for good; the receipt says by whom."""
-    choice = _choice("discard", ids, destination, everything=everything, status=status, type=type, key=key, since=since, until=until)  # fmt: skip
-    _perform(choice, open_app(app, database), reason, actor, dry_run=dry_run, json=json)
-
-
-@group.command()
-def bury(
-    ids: Ids = None,
-    *,
-    reason: Reason,
-    actor: Actor = None,
-    status: OfStatus = None,
-    type: OfType = None,
-    destination: OfDestination = None,
-    key: OfKey = None,
-    since: Since = None,
-    until: Until = None,
-    everything: Everything = False,
-    dry_run: DryRun = False,
-    json: AsJson = False,
-    app: AppRef = None,
-    database: Database = None,
-) -> None:
-    """Make open deliveries dead letters now."""
-    choice = _choice("bury", ids, destination, everything=everything, status=status, type=type, key=key, since=since, until=until)  # fmt: skip
-    _perform(choice, open_app(app, database), reason, actor, dry_run=dry_run, json=json)
+_add_action("requeue", "Try dead letters again, with a fresh budget of attempts.")
+_add_action("discard", "Give deliveries up for good; the receipt says by whom.")
+_add_action("bury", "Make open deliveries dead letters now.")
 
 
 def show_story(story: EventStory) -> None:
@@ -215,12 +178,15 @@ def actor_name(given: str | None) -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def _choice(action: str, ids: list[UUID] | None, destination: str | None, *, everything: bool, **given: str | None) -> Choice:
+def _choice(
+    action: str, ids: list[UUID] | None, destination: str | None, *, everything: bool, **given: str | None
+) -> Choice:
     """What is meant: ids, or a filter, or explicitly everything."""
     filters = {name: value for name, value in given.items() if value is not None}
     if ids and filters:
         raise ConfigurationError(
-            f"ids and --{next(iter(filters))} were both given", hint="Name events, or filter; --destination goes with both."
+            f"ids and --{next(iter(filters))} were both given",
+            hint="Name events, or filter; --destination goes with both.",
         )
     if not (ids or filters or destination or everything):
         raise ConfigurationError(f"nothing says what to {action}", hint="Give event ids or filters, or --all.")

@@ -11,13 +11,15 @@ from collections.abc import Iterable
 import msgspec
 
 MAX_KEYS = 10_000
+MAX_DUE = 10_000
 
 
 class Waiting(msgspec.Struct):
-    """The first waiting entry of a key."""
+    """The first waiting entry of a key, and its entries that are due and wait."""
 
     lane: int
     seq: int
+    due: set[int] = msgspec.field(default_factory=set)
 
 
 class BlockedMap:
@@ -26,6 +28,8 @@ class BlockedMap:
     def __init__(self, max_keys: int = MAX_KEYS) -> None:
         self._max_keys = max_keys
         self._keys: dict[str, Waiting] = {}
+        self.due: set[int] = set()
+        """Entries that are due and wait for their key."""
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -44,9 +48,21 @@ class BlockedMap:
         self._keys[key] = Waiting(lane, seq)
         return True
 
+    def hold_due(self, key: str, lane: int, seq: int) -> None:
+        """The same for an entry whose time has come: due reads leave it out, or it would stand in the way of others,
+        of the very entry it waits for too."""
+        if len(self.due) < MAX_DUE:
+            waiting = self._keys.setdefault(key, Waiting(lane, seq))
+            waiting.seq = min(waiting.seq, seq)
+            waiting.due.add(seq)
+            self.due.add(seq)
+
     def free(self, key: str) -> Waiting | None:
         """The key waits no more; read again from its first waiting entry."""
-        return self._keys.pop(key, None)
+        waiting = self._keys.pop(key, None)
+        if waiting is not None:
+            self.due -= waiting.due
+        return waiting
 
     def items(self) -> Iterable[tuple[str, int]]:
         """Every waiting key with its first waiting seq, to be probed."""
@@ -55,4 +71,5 @@ class BlockedMap:
     def drop_lanes(self, lanes: Iterable[int]) -> None:
         """Forget the keys of lanes that are not ours any more."""
         gone = set(lanes)
-        self._keys = {key: waiting for key, waiting in self._keys.items() if waiting.lane not in gone}
+        for key in [key for key, waiting in self._keys.items() if waiting.lane in gone]:
+            self.free(key)

@@ -1,7 +1,7 @@
 """The horizon: the highest seq below which nothing can still appear.
 
-An append takes its seq before it commits, so a row may become visible below rows that were read already. A reader
-may forget what lies below a seq only when every transaction that was appending at that time has ended.
+An append takes its seq before it commits, so a row may become visible below rows that were read already. Every open
+appender therefore has a bound: all its seqs lie above the last one that had been handed out before it was first seen.
 """
 
 from __future__ import annotations
@@ -12,26 +12,22 @@ class Horizon:
 
     def __init__(self) -> None:
         self.stable = 0
+        """Reads that start after the last `observe` see every row up to here."""
         self.last = 0
-        self._candidate: tuple[int, frozenset[str]] | None = None
+        self._bounds: dict[str, int] = {}
 
-    def observe(self, last: int, appenders: frozenset[str]) -> None:
+    def observe(self, last: int, appenders: frozenset[str]) -> int:
         """Take in the last seq handed out, and the transactions that were appending at a *later* moment.
 
-        Reads that start after this see every row up to `stable`.
+        Gives the seq above which rows may have appeared since the last time: what an appender that has ended by now
+        may have committed, and what came after.
         """
+        ended = [bound for appender, bound in self._bounds.items() if appender not in appenders]
+        news_after = min([self.last, *ended])
+        self._bounds = {appender: self._bounds.get(appender, self.last) for appender in appenders}
         self.last = max(self.last, last)
-        if self._candidate is not None:
-            seq, waiting = self._candidate
-            waiting &= appenders
-            self._candidate = (seq, waiting) if waiting else None
-            if not waiting:
-                self.stable = max(self.stable, seq)
-        if self._candidate is None and last > self.stable:
-            if appenders:
-                self._candidate = (last, appenders)
-            else:
-                self.stable = last
+        self.stable = min([self.last, *self._bounds.values()])
+        return news_after
 
     @property
     def is_settled(self) -> bool:

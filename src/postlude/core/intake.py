@@ -20,8 +20,10 @@ class Intake:
         self.ready = Ready(ordered_failure=ordered_failure)
         self._cautious: dict[int, int] = {}
         self._concluded: set[int] = set()
-        self._doubtful: set[int] = set()
+        self._failing: dict[int, str] = {}
+        self._doubtful: set[str] = set()
         self._suspects: set[str] = set()
+        self._held: set[str] = set()
         self._due: set[int] = set()
 
     # ------------------------------------------------------------ lanes
@@ -43,8 +45,9 @@ class Intake:
 
     def reread_all(self) -> None:
         """Forget what was remembered of the rows: the next read begins at the beginning."""
-        for lane, cautious_to in list(self._cautious.items()):
-            self.disown([lane])
+        owned = dict(self._cautious)
+        self.disown(owned)
+        for lane, cautious_to in owned.items():
             self.own(lane, cautious_to)
 
     def is_cautious(self, delivery: Delivery) -> bool:
@@ -60,19 +63,26 @@ class Intake:
 
     @property
     def waiting_due(self) -> list[int]:
-        """Due rows that are here already, to be left out of the next due read."""
-        return list(self._due)
+        """Due rows that are here already or wait for their key, to be left out of the next due read."""
+        return [*self._due, *self.blocked.due]
 
     def accept(self, rows: Iterable[Delivery], wanted: Callable[[Delivery], bool] = lambda _: True) -> int:
         """Take in the rows of a hot or due read, in seq order. Gives how many became ready."""
         accepted = 0
+        doubtful = self._doubtful.union(self._failing.values())
         for row in rows:
             if row.lane not in self._cautious or row.seq in self.ready or row.seq in self._concluded:
                 continue
             if not wanted(row):
                 continue
-            if self._waits(row) or (row.key is not None and row.lane in self._doubtful):
+            if self._waits(row):
                 self._hold(row)
+                continue
+            if row.key in doubtful and row.status is Status.pending:
+                self.floors.lower(row.lane, row.priority, row.seq, later=True)
+                continue
+            if self.ready.is_crowded(row):
+                self._put_off(row)
                 continue
             self.ready.add(row, careful=self.is_cautious(row))
             if row.status is not Status.pending:
@@ -94,21 +104,26 @@ class Intake:
         """The row is settled or has its verdict; the next of its key may go."""
         self._concluded.add(delivery.seq)
         self._due.discard(delivery.seq)
-        if delivery.key is not None and delivery.key in self.blocked:
-            self._suspects.add(delivery.key)
+        if self._failing.pop(delivery.seq, None) is not None:
+            self._doubt(delivery)
+        key = delivery.key
+        if key is not None and key in self.blocked and not self.ready.has_followers(key):
+            self._suspects.add(key)
         self.ready.done(delivery)
 
     def failed(self, delivery: Delivery) -> None:
         """An entry will hold its key: what comes after it waits. Call this before the verdict is sent.
 
-        The key is remembered even when no follower is known: a read under way may bring one that was not blocked yet.
+        The key is remembered even when no follower is known: until the verdict is durable the store says that nothing
+        holds it, and a read or a probe under way may say so even later.
         """
         if delivery.key is None:
             return
+        self._failing[delivery.seq] = delivery.key
+        self._held.add(delivery.key)
         for follower in self.ready.drop_key(delivery.key):
             self._hold(follower)
         if not self.blocked.hold(delivery.key, delivery.lane, delivery.seq + 1):
-            self._doubtful.add(delivery.lane)
             self.floors.lower(delivery.lane, delivery.priority, delivery.seq + 1, later=True)
 
     def give_up(self, delivery: Delivery, *, later: bool) -> None:
@@ -116,6 +131,8 @@ class Intake:
         if delivery.key is not None:
             for follower in self.ready.drop_key(delivery.key):
                 self._reread(follower, later=later)
+        self._failing.pop(delivery.seq, None)
+        self._doubt(delivery)
         self._reread(delivery, later=later)
         self.ready.done(delivery)
 
@@ -123,15 +140,18 @@ class Intake:
 
     def suspects(self, *, all_keys: bool) -> list[tuple[str, int]]:
         """Keys that may be free now: those whose head was concluded here, or every one."""
-        items = list(self.blocked.items())
+        failing = set(self._failing.values())
+        items = [item for item in self.blocked.items() if item[0] not in failing]
         found = items if all_keys else [item for item in items if item[0] in self._suspects]
         self._suspects.clear()
+        self._held.clear()
         return found
 
     def freed(self, keys: Iterable[str]) -> None:
-        """The store says that nothing holds these keys: read on from their first waiting entry."""
+        """The store says that nothing holds these keys: read on from their first waiting entry. What began to fail
+        since the store was asked is held all the same."""
         for key in keys:
-            waiting = self.blocked.free(key)
+            waiting = self.blocked.free(key) if key not in self._held else None
             if waiting is not None:
                 self.floors.lower(waiting.lane, 1, waiting.seq)
 
@@ -145,9 +165,23 @@ class Intake:
 
     def _hold(self, row: Delivery) -> None:
         self._due.discard(row.seq)
-        if row.status is not Status.pending or row.key is None:
+        if row.key is None:
             return
-        if not self.blocked.hold(row.key, row.lane, row.seq):
+        if row.status is not Status.pending:
+            self.blocked.hold_due(row.key, row.lane, row.seq)
+        elif not self.blocked.hold(row.key, row.lane, row.seq):
+            self.floors.lower(row.lane, row.priority, row.seq, later=True)
+
+    def _doubt(self, delivery: Delivery) -> None:
+        """A read under way may show the key as it was: what it brings of it is read again."""
+        if delivery.key is not None:
+            self._doubtful.add(delivery.key)
+
+    def _put_off(self, row: Delivery) -> None:
+        """Too many wait before it: remember the key, or read the row again later."""
+        if row.status is not Status.pending:
+            return
+        if row.key is None or not self.blocked.hold(row.key, row.lane, row.seq):
             self.floors.lower(row.lane, row.priority, row.seq, later=True)
 
     def _reread(self, delivery: Delivery, *, later: bool) -> None:

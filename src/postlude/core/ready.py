@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from postlude.core.delivery import PRIORITIES, Delivery
 
 Token = tuple[str, str | int]
+MAX_FOLLOWERS = 32
+"""Of one key, or of one careful lane."""
 
 
 class Ready:
@@ -38,6 +40,20 @@ class Ready:
         return len(self._tokens) - len(self._running)
 
     @property
+    def startable(self) -> int:
+        """How many could be taken now."""
+        return sum(map(len, self._heads))
+
+    def is_crowded(self, delivery: Delivery) -> bool:
+        """Do enough entries wait for the same turn already? More would only take the room of others."""
+        token = self._token(delivery, careful=delivery.lane in self._careful)
+        return token is not None and len(self._followers.get(token, ())) >= MAX_FOLLOWERS
+
+    def has_followers(self, key: str) -> bool:
+        """Does an entry of the key wait behind another one?"""
+        return bool(self._followers.get(("key", key)))
+
+    @property
     def running(self) -> Iterable[int]:
         """The seqs that are under way."""
         return self._running.keys()
@@ -53,11 +69,7 @@ class Ready:
         careful = (careful and lane not in self._plain) or lane in self._careful
         counts = self._careful if careful else self._plain
         counts[lane] = counts.get(lane, 0) + 1
-        token: Token | None = None
-        if careful:
-            token = ("lane", lane)
-        elif delivery.key is not None and not self._ordered_failure:
-            token = ("key", delivery.key)
+        token = self._token(delivery, careful=careful)
         self._tokens[delivery.seq] = token
         if token is None:
             self._heads[delivery.priority].append(delivery)
@@ -108,6 +120,14 @@ class Ready:
         """Take back the waiting entries of lanes."""
         gone = set(lanes)
         return self.drop(lambda delivery: delivery.lane in gone)
+
+    def _token(self, delivery: Delivery, *, careful: bool) -> Token | None:
+        """What an entry must hold to run: nothing, its key, or in a careful lane the lane."""
+        if careful:
+            return ("lane", delivery.lane)
+        if delivery.key is None or self._ordered_failure:
+            return None
+        return ("key", delivery.key)
 
     def _forget(self, delivery: Delivery) -> Token | None:
         token = self._tokens.pop(delivery.seq, None)

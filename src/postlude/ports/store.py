@@ -145,6 +145,9 @@ class Ownership(Protocol):
     async def live_workers(self) -> list[LiveWorker]:
         """By start time."""
 
+    async def owned_lanes(self, worker: UUID) -> dict[str, dict[int, int]]:
+        """What the database says this worker owns: epochs by destination and lane."""
+
     async def claim_lanes(self, worker: UUID, destination: str, count: int) -> list[OwnedLane]:
         """Take up to that many free lanes; nothing when the worker is not alive."""
 

@@ -82,7 +82,8 @@ class Batch:
         self.began = way.parts.clock.monotonic()
         self.tried = 0
         self.settled = 0
-        self.lost_lanes: set[int] = set()
+        self.lost_lanes: dict[int, int] = {}
+        """Lanes that turned out to be somebody else's, with the epoch they were ours in."""
 
     async def deliver(self) -> None:
         """Until every entry has its outcome, in memory."""
@@ -99,7 +100,7 @@ class Batch:
         if self._sent:
             left = await self._persist(lambda: settling.settle_sent(self._fence, self._sent))
             settled = [one for one in self._sent if one.seq not in left]
-            self.lost_lanes = {one.lane for one in self._sent if one.seq in left}
+            self.lost_lanes = {one.lane: self._fence.epochs[one.lane] for one in self._sent if one.seq in left}
             self._conclude(settled)
             self.settled += len(settled)
             self._explain(len(left))
@@ -185,10 +186,13 @@ class Batch:
         self._verdicts.append((delivery, verdict))
 
     def _give_back(self, delivery: Delivery) -> None:
-        """Not tried after all. A committed attempt is given back, so that an outage burns none."""
+        """Not tried after all. A committed attempt is given back, so that an outage burns none; else it is given up
+        before the next batch starts, which may have an entry of the same key."""
         if delivery.started:
             self._intake.failed(delivery)
             self._verdicts.append((delivery, give_back(delivery)))
+        elif self._under_way.pop(delivery.seq, None) is not None:
+            self._intake.give_up(delivery, later=True)
 
     def _open_breaker(self, fault: Fault) -> None:
         now = self._parts.clock.monotonic()

@@ -22,6 +22,9 @@ class Holder(Protocol):
     lanes_in_all: int
     paused: bool
 
+    epochs: dict[int, int]
+    """Every lane it knows to be its own, those it sheds included, with the epoch."""
+
     @property
     def lanes(self) -> set[int]:
         """The lanes it owns and keeps."""
@@ -53,9 +56,18 @@ class Sharing:
         if all(worker.id != self._worker for worker in workers):
             raise Buried
         paused = await self._ownership.paused()
+        owned = await self._ownership.owned_lanes(self._worker)
         for holder in self._holders:
             holder.paused = holder.name in paused
+            await self._agree(holder, owned.get(holder.name, {}))
             await self._share(holder, workers)
+
+    async def _agree(self, holder: Holder, owned: dict[int, int]) -> None:
+        """What the database says counts: an answer that was lost with its connection must not cost a lane for ever."""
+        holder.disown({lane for lane, epoch in holder.epochs.items() if owned.get(lane) != epoch})
+        strays = {lane: epoch for lane, epoch in owned.items() if lane not in holder.epochs}
+        if strays:
+            await self._ownership.release_lanes(Fence(self._worker, holder.name, strays))
 
     async def _share(self, holder: Holder, workers: list[LiveWorker]) -> None:
         peers = [worker.id for worker in workers if holder.name in worker.destinations and not worker.stopping]

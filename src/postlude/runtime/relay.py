@@ -49,7 +49,7 @@ class Relay:
         self._breaker = Breaker()
         self._way = Way(destination, self._intake, self._breaker, parts)
         self._worker = UUID(int=0)
-        self._epochs: dict[int, int] = {}
+        self.epochs: dict[int, int] = {}
         self._leaving: set[int] = set()
         self._tasks: dict[asyncio.Task[None], Batch] = {}
         self._delivering = 0
@@ -64,12 +64,12 @@ class Relay:
     @property
     def lanes(self) -> set[int]:
         """The lanes it owns and keeps."""
-        return set(self._epochs) - self._leaving
+        return set(self.epochs) - self._leaving
 
     def own(self, worker: UUID, lanes: Sequence[OwnedLane]) -> None:
         self._worker = worker
         for lane in lanes:
-            self._epochs[lane.lane] = lane.epoch
+            self.epochs[lane.lane] = lane.epoch
             self._intake.own(lane.lane, lane.cautious_to)
         if lanes:
             self._next_due = 0.0
@@ -79,7 +79,7 @@ class Relay:
         """Lanes that are lost, at once."""
         self._intake.disown(lanes)
         for lane in lanes:
-            self._epochs.pop(lane, None)
+            self.epochs.pop(lane, None)
             self._leaving.discard(lane)
 
     def shed(self, count: int) -> None:
@@ -94,7 +94,7 @@ class Relay:
         idle = self._leaving - self._intake.ready.lanes()
         if not idle:
             return None
-        fence = Fence(self._worker, self.name, {lane: self._epochs[lane] for lane in idle})
+        fence = Fence(self._worker, self.name, {lane: self.epochs[lane] for lane in idle})
         self.disown(idle)
         return fence
 
@@ -156,7 +156,7 @@ class Relay:
             self._launch()
             if self._tasks:
                 await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-            elif not found and not self._intake.floors.has_dirty:
+            elif not self._may_read or not (found or self._intake.floors.has_dirty):
                 return self.settled - before
 
     def stop(self) -> None:
@@ -183,7 +183,8 @@ class Relay:
         now = self._parts.clock.monotonic()
         timeout = max(0.001, self._next_due - now) if self._may_read else self._breaker.wait(now) or DUE_IDLE
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), timeout)
+            async with asyncio.timeout(timeout):  # wait_for of Python 3.11 may swallow a cancellation
+                await self._wake.wait()
         self._wake.clear()
 
     # ------------------------------------------------------------ reading
@@ -191,9 +192,9 @@ class Relay:
     @property
     def _may_read(self) -> bool:
         """Is there a use for more entries?"""
-        if self.paused or not self._epochs or self._breaker.wait(self._parts.clock.monotonic()):
+        if self.paused or not self.epochs or self._breaker.wait(self._parts.clock.monotonic()):
             return False
-        return self._intake.ready.waiting < self.terms.batch * self.terms.parallel
+        return self._intake.ready.startable < self.terms.batch * self.terms.parallel
 
     async def _read(self, wanted: Wanted = everything) -> int:
         """Probe freed keys, then the hot read, then the due read: in this order a freed key is never overtaken."""
@@ -249,7 +250,7 @@ class Relay:
             taken = self._intake.ready.take(self._breaker.limit(self.terms.batch))
             if not taken:
                 return
-            batch = Batch(self._way, Fence(self._worker, self.name, dict(self._epochs)), taken)
+            batch = Batch(self._way, Fence(self._worker, self.name, dict(self.epochs)), taken)
             self._delivering += 1
             task = asyncio.create_task(self._run(batch))
             self._tasks[task] = batch
@@ -270,7 +271,7 @@ class Relay:
             log.warning("%s: %s", self.name, error.args[0])
         finally:
             self.settled += batch.settled
-            self.disown(batch.lost_lanes)
+            self.disown({lane for lane, epoch in batch.lost_lanes.items() if self.epochs.get(lane) == epoch})
             batch.give_up()
 
     def _ended(self, task: asyncio.Task[None]) -> None:

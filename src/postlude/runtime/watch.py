@@ -56,9 +56,9 @@ class Watch:
         last = await self._reading.last_seq()
         if last == self._horizon.last and self._horizon.is_settled and not self._first:
             return False
-        since = self._horizon.stable
-        self._horizon.observe(last, await self._reading.appenders())
-        news = await self._reading.news(since, MAX_NEWS)
+        stable = self._horizon.stable
+        after = self._horizon.observe(last, await self._reading.appenders())
+        news = await self._reading.news(after, MAX_NEWS)
         if self._first or sum(one.entries for one in news) >= MAX_NEWS:
             self._first = False
             for relay in self._relays.values():
@@ -67,7 +67,7 @@ class Watch:
         for one in news:
             relay_of = self._relays.get(one.destination)
             if relay_of is not None:
-                relay_of.flag(one.lane, one.priority, since, pending=one.pending)
+                relay_of.flag(one.lane, one.priority, stable, pending=one.pending)
         return bool(news)
 
     def _all_busy(self) -> bool:
@@ -75,5 +75,6 @@ class Watch:
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._hinted.wait(), seconds)
+            async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may swallow a cancellation
+                await self._hinted.wait()
         self._hinted.clear()

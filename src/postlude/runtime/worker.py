@@ -170,7 +170,8 @@ class Worker:
             except DatabaseUnavailable as error:
                 log.warning("%s", error.args[0])
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._tick_now.wait(), self._options.tick)
+                async with asyncio.timeout(self._options.tick):  # wait_for of Python 3.11 may swallow a cancellation
+                    await self._tick_now.wait()
             self._tick_now.clear()
 
     async def _rise(self) -> None:

@@ -27,8 +27,12 @@ class Duty(ABC):
 
     def __init__(self, interval: float) -> None:
         self.name = PREFIX + self.title
-        self.lanes: set[int] = set()
+        self.epochs: dict[int, int] = {}
         self._interval = interval
+
+    @property
+    def lanes(self) -> set[int]:
+        return set(self.epochs)
 
     @abstractmethod
     async def round(self) -> bool:
@@ -47,10 +51,11 @@ class Duty(ABC):
             await asyncio.sleep(0 if more else self._interval if self.lanes else min(1.0, self._interval))
 
     def own(self, worker: UUID, lanes: Sequence[OwnedLane]) -> None:  # noqa: ARG002 - a duty writes under no fence
-        self.lanes.update(lane.lane for lane in lanes)
+        self.epochs.update((lane.lane, lane.epoch) for lane in lanes)
 
     def disown(self, lanes: set[int]) -> None:
-        self.lanes -= lanes
+        for lane in lanes:
+            self.epochs.pop(lane, None)
 
     def shed(self, count: int) -> None:  # noqa: B027 - there is one lane; it is kept until the worker ends
         """Nothing to give."""

@@ -68,6 +68,12 @@ class PostgresOwnership:
         found = await self._database.fetch("live_workers", ahead=self._database.ahead)
         return [LiveWorker(**{**row, "destinations": tuple(row["destinations"])}) for row in found]
 
+    async def owned_lanes(self, worker: UUID) -> dict[str, dict[int, int]]:
+        owned: dict[str, dict[int, int]] = {}
+        for destination, lane, epoch in await self._database.fetch("owned_lanes", worker=worker):
+            owned.setdefault(destination, {})[lane] = epoch
+        return owned
+
     async def claim_lanes(self, worker: UUID, destination: str, count: int) -> list[OwnedLane]:
         found = await self._database.fetch(
             "claim_lanes", worker=worker, destination=destination, count=count, ahead=self._database.ahead

@@ -263,6 +263,10 @@ RETURNING destination, lane
 SELECT id, name, version, started_at, stopping, destinations, lease_until FROM postlude.postlude_worker
  WHERE lease_until > clock_timestamp() + :ahead::interval ORDER BY started_at, id
 
+-- name: owned_lanes
+-- What a worker owns by the database's word: an answer that was lost on the way leaves it knowing less.
+SELECT destination, lane, epoch FROM postlude.postlude_lane WHERE owner = :worker
+
 -- name: claim_lanes
 -- Up to :count free lanes; a lane whose owner is gone is free.
 WITH me AS MATERIALIZED (

@@ -32,6 +32,7 @@ class PostgresStore:
 
     def __init__(self, dsn: str, *, clock: Clock, schema: str = "public", pool: PoolOptions | None = None) -> None:
         named = statements.load(PACKAGE, schema=schema)
+        self._quoted = '"' + schema.replace('"', '""') + '"'
         self.database = Database(dsn, named, clock=clock, options=pool or PoolOptions())
         self.reading: Reading = PostgresReading(self.database)
         self.settling: Settling = PostgresSettling(self.database)
@@ -58,7 +59,15 @@ class PostgresStore:
             row = await connection.fetchrow(
                 "SELECT current_setting('server_version') AS version, clock_timestamp() AS now,"
                 " current_setting('max_connections')::int AS max_connections,"
-                " (SELECT count(*) FROM pg_stat_activity) AS connections, pg_is_in_recovery() AS standby"
+                " (SELECT count(*) FROM pg_stat_activity) AS connections, pg_is_in_recovery() AS standby,"
+                " (SELECT max(to_date(right(c.relname, 8), 'YYYYMMDD')) - (clock_timestamp() AT TIME ZONE 'UTC')::date"
+                "    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+                "   WHERE i.inhparent = to_regclass($1) AND c.relname ~ '^postlude_event_[0-9]{8}$')"
+                "   AS partitions_ahead_days,"
+                " (SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree(to_regclass($1)))::bigint AS event_bytes,"
+                " (SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree(to_regclass($2)))::bigint AS receipt_bytes,"
+                " pg_total_relation_size(to_regclass($3)) AS delivery_bytes",
+                *(f"{self._quoted}.postlude_{name}" for name in ("event", "receipt", "delivery")),
             )
         return {} if row is None else dict(row)
 

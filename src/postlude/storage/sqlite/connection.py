@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from postlude.errors import BadUrl, DatabaseUnavailable
@@ -46,27 +47,39 @@ def connect(path: str, kind: type[C]) -> C:
 class Lent(sqlite3.Connection):
     """A connection in a handler's hands. It can be taken away while the handler, hung, still holds it."""
 
-    is_revoked = False
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._revoked = threading.Event()
+        self.set_progress_handler(self._revoked.is_set, _LOOK_EVERY)
+
+    def __del__(self) -> None:
+        with suppress(sqlite3.Error):  # it may never have been opened
+            self.close()
+
+    @property
+    def is_revoked(self) -> bool:
+        return self._revoked.is_set()
 
     def begin(self) -> None:
         """Forget what the last handler set, and begin."""
         self.isolation_level = None
         self.row_factory = None
         self.text_factory = str
-        self.set_progress_handler(lambda: self.is_revoked, _LOOK_EVERY)
         self.execute("BEGIN IMMEDIATE")
 
     def revoke(self) -> None:
-        """Roll back and close, from any thread. Not by `interrupt`: with an open cursor that would also interrupt our
-        own ROLLBACK, and the lock would stay."""
-        self.is_revoked = True
+        """End what runs, roll back, and refuse any further change; from any thread.
+
+        Not by `interrupt`: with an open cursor that would also interrupt our own ROLLBACK, and the lock would stay.
+        Nor by `close`: Python crashes when another thread is about to use the connection. It closes when the last
+        who holds it lets go.
+        """
+        self._revoked.set()
         with suppress(sqlite3.Error):
-            self.execute("PRAGMA query_only = ON")  # what the handler still tries to write is refused
+            self.execute("PRAGMA query_only = ON")
         with suppress(sqlite3.Error):
             if self.in_transaction:
                 self.execute("ROLLBACK")
-        with suppress(sqlite3.Error):
-            self.close()
 
 
 def _uuid_text(value: bytes) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from postlude.core.statement import Statement
-from postlude.errors import DatabaseBusy
+from postlude.errors import DatabaseBusy, DatabaseUnavailable
 from postlude.ports.clock import Clock
 from postlude.storage.sqlite.connection import Lent, connect
 from postlude.storage.sqlite.faults import is_busy, is_lost, translated
@@ -68,8 +68,8 @@ class Database:
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[sqlite3.Connection]:
-        """A transaction for somebody else, on a connection of its own. After any error that connection is closed, so
-        that whoever still holds it can do no harm."""
+        """A transaction for somebody else, on a connection of its own. After any error that connection is taken away,
+        so that whoever still holds it can do no harm."""
         async with self._gate():
             self._borrower = asyncio.current_task()
             try:
@@ -155,18 +155,18 @@ class Database:
             self._rest(began)
         return result
 
-    def _begin_lent(self) -> sqlite3.Connection:
+    def _begin_lent(self) -> Lent:
         lent, self._lent = self._lent or connect(self.path, Lent), None
-        try:
-            lent.begin()
-        except BaseException:
-            lent.close()  # a cursor that was left open would hold it in the past for ever
-            raise
+        lent.begin()  # when it fails, the next try has a new one: a cursor left open would hold it in the past
         self._lent = lent
         self._lent_at = self._clock.monotonic()
         return lent
 
-    def _commit_lent(self, connection: sqlite3.Connection) -> None:
+    def _commit_lent(self, connection: Lent) -> None:
+        if connection.is_revoked:
+            raise DatabaseUnavailable(
+                f"the transaction on {self.path} was taken away and rolled back", hint="Keep transactions short."
+            )
         connection.commit()
         self._rest(self._lent_at)
 

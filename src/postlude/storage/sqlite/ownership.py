@@ -73,6 +73,13 @@ class SqliteOwnership:
         found = await self._database.read(lambda session: session.fetch("live_workers"))
         return [_live_worker(row) for row in found]
 
+    async def owned_lanes(self, worker: UUID) -> dict[str, dict[int, int]]:
+        found = await self._database.read(lambda session: session.fetch("owned_lanes", worker=worker.bytes))
+        owned: dict[str, dict[int, int]] = {}
+        for destination, lane, epoch in found:
+            owned.setdefault(destination, {})[lane] = epoch
+        return owned
+
     async def claim_lanes(self, worker: UUID, destination: str, count: int) -> list[OwnedLane]:
         values = {"worker": worker.bytes, "destination": destination, "count": max(count, 0)}
         found = await self._database.write(lambda session: session.fetch("claim_lanes", **values))

@@ -242,6 +242,10 @@ DELETE FROM postlude_worker WHERE lease_until < :now
 SELECT id, name, version, started_at, stopping, destinations, lease_until FROM postlude_worker
  WHERE lease_until > :now ORDER BY started_at, id
 
+-- name: owned_lanes
+-- What a worker owns by the database's word: an answer that was lost on the way leaves it knowing less.
+SELECT destination, lane, epoch FROM postlude_lane WHERE owner = :worker
+
 -- name: claim_lanes
 -- Up to :count free lanes; a lane whose owner is gone is free.
 UPDATE postlude_lane SET owner = :worker, epoch = epoch + 1
@@ -462,7 +466,7 @@ RETURNING 1
 -- Dead letters older than the retention of dead letters; off by default. The receipt says the duty gave them up.
 INSERT INTO postlude_receipt (event_id, destination, outcome, attempts, seq, actor, settled_at)
 SELECT d.event_id, d.destination, 'discarded', d.attempts, d.seq, 'duty:retention', :now FROM postlude_delivery d
- WHERE d.status = 'dead' AND d.available_at < :before ORDER BY d.seq LIMIT :limit
+ WHERE d.status = 'dead' AND d.available_at < :before ORDER BY d.destination, d.seq LIMIT :limit
 RETURNING seq
 
 -- name: prune_dead_2

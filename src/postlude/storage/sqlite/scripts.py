@@ -9,7 +9,7 @@ from uuid import UUID
 from postlude.core.delivery import Delivery, Fence
 from postlude.core.statement import Call, Script, Statement
 from postlude.errors import IdConflict
-from postlude.ports.append import Prepared
+from postlude.ports.append import Prepared, distinct
 from postlude.storage.sqlite import rows
 
 _PLAIN = ("type", "version", "source", "entity", "key", "topic", "content_type")
@@ -21,15 +21,15 @@ class SqliteScripts:
         self._now = now
 
     def append(self, prepared: Sequence[Prepared]) -> Script[list[UUID]]:
-        distinct = _distinct(prepared)
-        new = yield from self._append_one(distinct[0]) if len(distinct) == 1 else self._append_many(distinct)
-        if len(new) < len(distinct):
-            yield from self._compare([one for one in distinct if one.event_id.bytes not in new])
+        once = distinct(prepared)
+        new = yield from self._append_one(once[0]) if len(once) == 1 else self._append_many(once)
+        if len(new) < len(once):
+            yield from self._compare([one for one in once if one.event_id.bytes not in new])
         return [one.event_id for one in prepared]
 
     def lanes(self) -> Script[int | None]:
-        rows = yield Call(self._statements["installed_lanes"], {})
-        return int(rows[0][0]) if rows else None
+        found = yield self._call("installed_lanes", {})
+        return int(found[0][0]) if found else None
 
     def settle_handled(self, fence: Fence, delivery: Delivery, idle: float) -> Script[bool]:  # noqa: ARG002 - nobody waits for a row here; the handler's time limit ends a transaction that hangs
         epoch = fence.epochs.get(delivery.lane)
@@ -70,7 +70,7 @@ class SqliteScripts:
         stored: dict[bytes, bytes] = dict(found)
         for one in known:
             if stored.get(one.event_id.bytes) != one.digest:
-                raise _conflict(one)
+                raise IdConflict(f"event {one.event_id} was appended before with other content")
 
     def _call(self, name: str, values: dict[str, Any]) -> Call:
         return Call(self._statements[name], {"now": self._now(), **values})
@@ -94,19 +94,6 @@ class _Bytes:
 
     def joined(self) -> bytes:
         return b"".join(self._parts)
-
-
-def _distinct(prepared: Sequence[Prepared]) -> list[Prepared]:
-    """Each id once: a repetition in one call is a no-op too, or a conflict."""
-    first: dict[UUID, Prepared] = {}
-    for one in prepared:
-        if first.setdefault(one.event_id, one).digest != one.digest:
-            raise _conflict(one)
-    return list(first.values())
-
-
-def _conflict(prepared: Prepared) -> IdConflict:
-    return IdConflict(f"event {prepared.event_id} was appended before with other content")
 
 
 def _event(one: Prepared) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class SqliteStore:
         return self.database.lend()
 
     def abandon(self, connection: sqlite3.Connection) -> None:
-        """Roll back and close the connection of a transaction whose user hangs; safe from any thread."""
+        """Roll back a transaction whose user hangs and let nothing more be written through it; from any thread."""
         self.database.abandon(connection)
 
     async def server(self) -> dict[str, Any]:

@@ -41,6 +41,10 @@ class SchemaContract(StoreUnderTest):
         assert status.installation
         assert await schema.verify() == []
 
+    async def test_the_lanes_can_be_asked_on_any_handle(self, given: Arranged) -> None:
+        async with given.store.transaction() as tx:
+            assert await given.adapter.play(tx, given.store.scripts.lanes()) == LANES
+
     async def test_a_phase_can_be_applied_alone(self, blanks: Two) -> None:
         schema = blanks[0].schema
         before = await schema.upgrade("pre", lanes=LANES)

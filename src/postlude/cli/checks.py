@@ -1,0 +1,197 @@
+"""What `doctor` makes of what it found: facts in, findings out. Nothing here connects to anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from postlude.cli.render import age_text, bytes_text
+from postlude.insight.insight import DestinationView
+from postlude.ports.store import LiveWorker, SchemaStatus
+from postlude.settings import Settings
+
+MAX_CLOCK_DIFFERENCE = 1.0
+LATE, TOO_LATE = 60.0, 600.0
+DAYS_AHEAD = 7
+"""Nearer days are not made any more: while a range is attached, appends into it would be refused."""
+EXTRA_CONNECTIONS = 2
+"""Of a worker, beside its pool: one renews the lease, one listens."""
+RESERVED_CONNECTIONS = 3
+SHORT_LEASE = 5.0
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What was looked at, how it is, and what to do next."""
+
+    check: str
+    status: Literal["ok", "warn", "fail"]
+    message: str
+    hint: str = ""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, on a database that can be reached and has a schema."""
+
+    dialect: str
+    server: dict[str, Any]
+    settings: Settings
+    has_memory_broker: bool
+    destinations: list[DestinationView]
+    workers: list[LiveWorker]
+    unserved: dict[str, int]
+    asked_at: datetime
+    answered_at: datetime
+
+
+def check_schema(status: SchemaStatus, problems: Sequence[str]) -> Finding:
+    if status.version == 0:
+        return Finding("schema", "fail", "it is not there", "Run `postlude db upgrade`.")
+    if status.pending:
+        return Finding("schema", "fail", f"pending: {', '.join(status.pending)}", "Run `postlude db upgrade`.")
+    if problems:
+        return Finding(
+            "schema", "fail", "; ".join(problems), "Compare with `postlude db sql`, or `postlude db verify`."
+        )
+    return Finding("schema", "ok", f"version {status.version}, {status.lanes} lanes")
+
+
+def check_all(facts: Facts) -> list[Finding]:
+    """Every finding but those on connection and schema, which come first."""
+    found = [
+        check_clock(facts),
+        *check_server(facts),
+        *check_settings(facts),
+        check_workers(facts),
+        *check_lanes(facts),
+    ]
+    return [*found, *check_pool(facts), check_unserved(facts), check_dead(facts), check_paused(facts), check_due(facts)]
+
+
+def check_clock(facts: Facts) -> Finding:
+    now = facts.server["now"]
+    # Somewhere between question and answer the database looked at its clock.
+    off = max((facts.asked_at - now).total_seconds(), (now - facts.answered_at).total_seconds(), 0.0)
+    if off > MAX_CLOCK_DIFFERENCE:
+        hint = "Ids and --since go by this host's clock, leases by the database's: run NTP on both."
+        return Finding("clock", "warn", f"this host and the database differ by {age_text(off)}", hint)
+    return Finding("clock", "ok", "this host and the database agree")
+
+
+def check_server(facts: Facts) -> Iterator[Finding]:
+    server = facts.server
+    if facts.dialect == "sqlite":
+        size = server["page_size"] * server["page_count"]
+        yield Finding("disk", "ok", f"{bytes_text(size)}, journal {server['journal_mode']}")
+        return
+    if server.get("standby"):
+        yield Finding("server", "fail", "it is a read-only standby", "Give the URL of the primary.")
+    sizes = {"events": server.get("event_bytes"), "receipts": server.get("receipt_bytes"), "deliveries": server.get("delivery_bytes")}  # fmt: skip
+    yield Finding("disk", "ok", ", ".join(f"{name} {bytes_text(size or 0)}" for name, size in sizes.items()))
+    ahead = server.get("partitions_ahead_days")
+    if ahead is None or ahead < DAYS_AHEAD:
+        there = "there are none ahead" if ahead is None else f"the last one is {ahead} days ahead"
+        hint = "A running worker makes them, and so does `postlude db upgrade`; until then events go to the default partition."
+        yield Finding("partitions", "warn", there, hint)
+    else:
+        yield Finding("partitions", "ok", f"made {ahead} days ahead")
+
+
+def check_settings(facts: Facts) -> Iterator[Finding]:
+    settings, found = facts.settings, False
+    if facts.has_memory_broker:
+        found = True
+        yield Finding(
+            "settings", "warn", "the broker is memory://", "It forgets when the process ends: name a real broker."
+        )
+    if settings.lane.lease < SHORT_LEASE:
+        found = True
+        message = f"lane.lease is {settings.lane.lease:g} s"
+        yield Finding(
+            "settings", "warn", message, "A short pause of a worker would cost it its lanes; the default is 15."
+        )
+    if settings.errors.keep == "message":
+        found = True
+        yield Finding(
+            "settings", "warn", "errors.keep is message", "Messages may hold personal data; `location` does not."
+        )
+    if not found:
+        yield Finding("settings", "ok", "nothing unusual")
+
+
+def check_workers(facts: Facts) -> Finding:
+    if not facts.workers:
+        return Finding("workers", "warn", "none is running", "Start one: postlude run shop:app")
+    versions = sorted({worker.version for worker in facts.workers})
+    names = ", ".join(worker.name for worker in facts.workers[:5])
+    more = f" and {len(facts.workers) - 5} more" if len(facts.workers) > 5 else ""
+    return Finding("workers", "ok", f"{len(facts.workers)} alive ({names}{more}), version {', '.join(versions)}")
+
+
+def check_lanes(facts: Facts) -> Iterator[Finding]:
+    served = {name for worker in facts.workers for name in worker.destinations}
+    known = [one for one in facts.destinations if one.lanes]
+    for one in known:
+        crashes = f"; {one.crashes} were lost by a crash so far" if one.crashes else ""
+        owned = f"{one.name}: {one.lanes_owned} of {one.lanes} owned{crashes}"
+        if one.name in served and one.lanes_owned < one.lanes:
+            hint = "Free lanes are taken within a second, those of a crashed worker when its lease ends: look again."
+            yield Finding("lanes", "warn", owned, hint)
+        else:
+            yield Finding("lanes", "ok", owned)
+    if not known:
+        yield Finding("lanes", "ok", "none yet: the first worker makes them")
+
+
+def check_pool(facts: Facts) -> Iterator[Finding]:
+    limit = facts.server.get("max_connections")
+    if facts.dialect == "sqlite" or limit is None:
+        return
+    processes = max(1, len(facts.workers))
+    each = facts.settings.pool.max + EXTRA_CONNECTIONS
+    wanted, usable = processes * each, limit - RESERVED_CONNECTIONS
+    sums = f"{processes} workers x ({facts.settings.pool.max} + {EXTRA_CONNECTIONS}) = {wanted} of {usable} connections"
+    if wanted > usable:
+        yield Finding("pool", "fail", sums, "Lower pool.max or raise max_connections: some workers could not connect.")
+    elif wanted > usable * 0.8:
+        yield Finding(
+            "pool", "warn", sums, "Lower pool.max or raise max_connections: little is left for the app itself."
+        )
+    else:
+        yield Finding("pool", "ok", sums)
+
+
+def check_unserved(facts: Facts) -> Finding:
+    if not facts.unserved:
+        return Finding("unserved", "ok", "all open work has a worker that serves it")
+    what = ", ".join(f"{name} ({entries:,})" for name, entries in facts.unserved.items())
+    hint = "Run a worker whose app has these routes and handlers; if one was renamed, give it its old name= back."
+    return Finding("unserved", "warn", f"open work that no live worker serves: {what}", hint)
+
+
+def check_dead(facts: Facts) -> Finding:
+    dead = {one.name: one.open["dead"] for one in facts.destinations if one.open.get("dead")}
+    if not dead:
+        return Finding("dead letters", "ok", "none")
+    what = ", ".join(f"{name} ({entries:,})" for name, entries in dead.items())
+    return Finding("dead letters", "warn", what, "See `postlude outbox list --status dead`, then requeue or discard.")
+
+
+def check_paused(facts: Facts) -> Finding:
+    paused = [f"{one.name} by {one.paused_by}: {one.reason}" for one in facts.destinations if one.paused_at]
+    if not paused:
+        return Finding("paused", "ok", "none")
+    return Finding("paused", "warn", "; ".join(paused), "postlude destination resume NAME --reason ...")
+
+
+def check_due(facts: Facts) -> Finding:
+    oldest = max(facts.destinations, key=lambda one: one.oldest_due_seconds, default=None)
+    seconds = 0.0 if oldest is None else oldest.oldest_due_seconds
+    if oldest is None or seconds <= LATE:
+        return Finding("oldest due", "ok", f"{age_text(seconds)}")
+    hint = "Look at its errors (`postlude outbox list`), at its broker, or run more workers."
+    return Finding(
+        "oldest due", "fail" if seconds > TOO_LATE else "warn", f"{age_text(seconds)} for {oldest.name}", hint
+    )

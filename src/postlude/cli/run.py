@@ -1,0 +1,89 @@
+"""`postlude run`: a worker in this process, or several in children of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from typing import Annotated
+
+import typer
+
+from postlude.app import Postlude
+from postlude.cli import logs, render
+from postlude.cli.loading import load_app, using
+from postlude.cli.options import AppRef, AsJson
+from postlude.cli.supervisor import Supervisor, die_with
+from postlude.errors import ConfigurationError
+
+log = logging.getLogger("postlude.cli")
+PATIENCE = 1.0
+"""For threads of handlers that should have ended by now."""
+KILL_MARGIN = 15.0
+"""Beyond worker.shutdown_timeout: giving lanes back and closing connections have deadlines of their own."""
+
+
+def run(
+    reference: Annotated[str | None, typer.Argument(metavar="APP", help="The app, such as shop:app.")] = None,
+    *,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=256, help="Processes; lanes are shared fairly.")] = 1,
+    once: Annotated[bool, typer.Option("--once", help="Deliver what is due now, then end.")] = False,
+    parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
+    json: AsJson = False,
+    app: AppRef = None,
+) -> None:
+    """Deliver until SIGTERM or SIGINT; a second signal ends at once."""
+    chosen = reference or app
+    if chosen is None or (reference is not None and app is not None):
+        raise ConfigurationError("run needs one app", hint="postlude run shop:app")
+    if once and workers > 1:
+        raise ConfigurationError("--once runs in this process only", hint="Leave --workers out.")
+    if parent is not None:
+        die_with(parent)
+    loaded = load_app(chosen)
+    logs.configure(loaded.settings.log)
+    if once:
+        settled = using(loaded, lambda opened: opened.drain())
+        _answer({"settled": settled}, f"{settled:,} deliveries settled", json=json)
+    elif workers == 1:
+        using(loaded, _work)
+        _leave_hung_threads(json=json)
+    else:
+        _supervise(loaded, chosen, workers, json=json)
+
+
+async def _work(app: Postlude) -> None:
+    if not (app.routes.brokers() or app.routes.handlers):
+        log.warning("this app has no route and no handler: it only expands rows of SQL producers")
+    await app.run()
+
+
+def _supervise(app: Postlude, reference: str, workers: int, *, json: bool) -> None:
+    """The app was loaded here only so that a wrong reference or setting is said once, and to know its deadline."""
+    command = [sys.executable, "-m", "postlude.cli.main", "run", reference, "--parent", str(os.getpid())]
+    supervisor = Supervisor(command, workers, deadline=app.settings.worker.shutdown_timeout + KILL_MARGIN)
+    code = asyncio.run(supervisor.run())
+    _answer({"workers": workers, "restarts": supervisor.restarts}, f"{workers} workers ended", json=json)
+    raise typer.Exit(code)
+
+
+def _answer(value: dict[str, int], text: str, *, json: bool) -> None:
+    if json:
+        render.json(value)
+    else:
+        render.note(text)
+
+
+def _leave_hung_threads(*, json: bool) -> None:
+    """A handler that hangs in its thread must not keep the process: Python would wait for it for ever."""
+    _answer({"workers": 1, "restarts": 0}, "the worker ended", json=json)
+    hung = [one for one in threading.enumerate() if one.name.startswith("postlude-handler") and not one.daemon]
+    for thread in hung:
+        thread.join(PATIENCE)
+    if any(thread.is_alive() for thread in hung):
+        log.warning("a handler still runs in its thread; the process ends without it")
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)

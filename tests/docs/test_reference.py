@@ -1,0 +1,109 @@
+"""Reference pages say what the code says: settings, errors, lifecycle, schema, public names."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+
+import postlude
+from postlude import PostludeError, Settings
+from postlude.core.lifecycle import Status, mermaid
+from tests.docs.pages import DOCS, TOP, blocks, code, prose, rows, sections
+from tests.source_tree import ROOT
+
+REFERENCE = DOCS / "reference"
+SQLITE_ONLY = {"postlude_event_subject"}
+
+
+def test_settings_lists_every_key_with_its_default() -> None:
+    documented = {code(key)[0]: default for key, default, _ in rows(prose(REFERENCE / "settings.md"))}
+    assert documented == dict(_keys(Settings()))
+
+
+def test_errors_lists_every_error_with_its_code() -> None:
+    text = prose(REFERENCE / "errors.md")
+    documented = {code(name)[0]: code(stable)[0] for name, stable, _ in rows(text)}
+    assert documented == {error.__name__: error.code for error in _subclasses(PostludeError)}
+
+
+def test_lifecycle_shows_the_diagram_of_the_code() -> None:
+    diagrams = [block.text for block in blocks(REFERENCE / "lifecycle.md") if block.language == "mermaid"]
+    assert diagrams == [mermaid() + "\n"]
+
+
+def test_every_status_is_explained() -> None:
+    explained = [code(row[0])[0] for row in rows(prose(REFERENCE / "lifecycle.md"))]
+    assert explained == [str(status) for status in Status]
+
+
+def test_schema_lists_every_column_of_sqlite(sqlite_url: str) -> None:
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
+        found = connection.execute(
+            "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c"
+            " WHERE m.type = 'table' AND m.name LIKE 'postlude!_%' ESCAPE '!'"
+        ).fetchall()
+    assert _documented_columns() == _by_table(found)
+
+
+async def test_schema_lists_every_column_of_postgresql(any_postgres_url: str) -> None:
+    connection = await asyncpg.connect(any_postgres_url)
+    try:
+        found = await connection.fetch(
+            "SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid"
+            " WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname LIKE 'postlude\\_%'"
+            " AND a.attnum > 0 AND NOT a.attisdropped"
+        )
+    finally:
+        await connection.close()
+    documented = _documented_columns()
+    assert {table: documented[table] for table in documented.keys() - SQLITE_ONLY} == _by_table(map(tuple, found))
+
+
+def test_glossary_is_in_order_and_has_every_word_once() -> None:
+    words = [row[0].lower() for row in rows(prose(DOCS / "glossary.md"))]
+    assert words == sorted(set(words))
+
+
+@pytest.mark.parametrize("page", [ROOT / TOP[0], *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name)
+def test_imports_in_pages_are_public(page: Any) -> None:
+    """What a page imports from `postlude` itself is in its public list."""
+    for block in blocks(page):
+        for line in block.text.splitlines() if block.language == "python" else ():
+            if line.startswith("from postlude import "):
+                names = line.removeprefix("from postlude import ").split(", ")
+                assert set(names) <= set(postlude.__all__), f"{page.name}:{block.line}"
+
+
+def _keys(group: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name in group.__struct_fields__:
+        value = getattr(group, name)
+        if isinstance(value, msgspec.Struct):
+            yield from _keys(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, "-" if value in (None, {}) else f"`{json.dumps(value)}`"
+
+
+def _subclasses(root: type[PostludeError]) -> Iterator[type[PostludeError]]:
+    for found in root.__subclasses__():
+        if found.__module__.startswith("postlude."):
+            yield found
+            yield from _subclasses(found)
+
+
+def _documented_columns() -> dict[str, set[str]]:
+    page = REFERENCE / "schema.md"
+    return {code(title)[0]: {code(row[0])[0] for row in rows(text)} for title, text in sections(page, 2)}
+
+
+def _by_table(found: Any) -> dict[str, set[str]]:
+    tables: dict[str, set[str]] = {}
+    for table, column in found:
+        tables.setdefault(table, set()).add(column)
+    return tables
