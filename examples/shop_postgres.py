@@ -1,8 +1,6 @@
 """A shop on PostgreSQL: orders, stock and events in one database, on the shop's own asyncpg pool.
 
-createdb shop
-postlude db upgrade --database postgresql://localhost/shop
-python shop_postgres.py postgresql://localhost/shop
+Make a database, run `postlude db upgrade --database URL`, then `python shop_postgres.py URL`.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from postlude.insight.insight import EventStory
 
 group = typer.Typer(help="Events: show one, export many.", no_args_is_help=True)
 TOLD_EVERY = 1000
+DETAILS = ("topic", "version", "source", "entity", "correlation_id", "content_type")
 
 
 @group.command()
@@ -50,11 +51,10 @@ def show(
         return
     show_story(story)
     event = story.event
-    details: dict[str, object] = {"topic": event.topic, "version": event.version, "source": event.source,
-                                  "entity": event.entity, "correlation": event.correlation_id}  # fmt: skip
-    details |= {f"header {name}": value for name, value in event.headers.items()}
-    details |= {"caused by": one for one in story.causes} | {f"caused {one}": "" for one in story.caused}
-    render.table(("what", "value"), list(details.items()))
+    rows: list[tuple[str, object]] = [(name, getattr(event, name)) for name in DETAILS]
+    rows += [(f"header {name}", value) for name, value in event.headers.items()]
+    rows += [("caused by", one) for one in story.causes] + [("caused", one) for one in story.caused]
+    render.table(("what", "value"), rows)
     render.say(event.payload.decode("utf-8", "replace"))
 
 

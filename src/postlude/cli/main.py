@@ -5,6 +5,7 @@ Exit codes: 0 fine, 1 found trouble or nothing done, 2 usage, 3 cannot reach a s
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import traceback
 from collections.abc import Sequence
@@ -74,9 +75,9 @@ def execute(arguments: Sequence[str]) -> int:
     except PostludeError as error:
         render.error(error.code, str(error.args[0]), error.hint, as_json=as_json)
         return exit_code(error)
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, asyncio.CancelledError, typer.Abort):
         return INTERRUPTED
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the last place where anything can be said about it
         return _unforeseen(error, as_json=as_json)
     return code if isinstance(code, int) else FINE
 

@@ -179,7 +179,7 @@ def actor_name(given: str | None) -> str:
 
 
 def _choice(
-    action: str, ids: list[UUID] | None, destination: str | None, *, everything: bool, **given: str | None
+    action: str, ids: list[UUID] | None, destination: str | None, given: Mapping[str, str | None], *, everything: bool
 ) -> Choice:
     """What is meant: ids, or a filter, or explicitly everything."""
     filters = {name: value for name, value in given.items() if value is not None}

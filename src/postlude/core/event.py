@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,199}")
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+|[0-9]+")
 
 
-class _EventMeta(type(msgspec.Struct)):  # type: ignore[misc]  # msgspec types its metaclass as a plain type
+class _EventMeta(msgspec.StructMeta):
     """Makes every subclass of Event frozen and keyword-only, which msgspec does not inherit."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
@@ -27,7 +27,7 @@ class _EventMeta(type(msgspec.Struct)):  # type: ignore[misc]  # msgspec types i
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class Event(msgspec.Struct, metaclass=_EventMeta):
+class Event(msgspec.Struct, frozen=True, kw_only=True, metaclass=_EventMeta):
     """A fact that happened. Subclass it, name the fields, decorate with `@event`."""
 
 

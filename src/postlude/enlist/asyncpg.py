@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import lru_cache
@@ -11,6 +12,7 @@ from postlude.core.statement import Script, Statement
 from postlude.errors import ConnectionClosed, NotInTransaction, SchemaMissing
 
 T = TypeVar("T")
+_numbers = itertools.count(1)
 
 
 class AsyncpgAdapter:
@@ -42,8 +44,16 @@ class AsyncpgAdapter:
 
     @asynccontextmanager
     async def savepoint(self, handle: Any) -> AsyncIterator[None]:
-        async with handle.transaction():
+        # Written out: asyncpg's own nested transactions refuse a transaction that was begun by hand.
+        name = f"postlude_{next(_numbers)}"
+        await handle.execute(f"SAVEPOINT {name}")
+        try:
             yield
+        except BaseException:
+            if self.is_in_transaction(handle):
+                await handle.execute(f"ROLLBACK TO {name}; RELEASE {name}")
+            raise
+        await handle.execute(f"RELEASE {name}")
 
     def is_in_transaction(self, handle: Any) -> bool:
         return not _is_closed(handle) and bool(handle.is_in_transaction())

@@ -30,7 +30,7 @@ class Watch:
         self._clock = clock
         self._hinted = asyncio.Event()
         self._lively_until = 0.0
-        self._first = True
+        self._unknown = True
 
     def hint(self) -> None:
         """There is, or soon will be, something new: look now and look often for a while."""
@@ -54,13 +54,15 @@ class Watch:
     async def look(self) -> bool:
         """Ask once; tell the relays. True when there was news."""
         last = await self._reading.last_seq()
-        if last == self._horizon.last and self._horizon.is_settled and not self._first:
+        if last == self._horizon.last and self._horizon.is_settled and not self._unknown:
             return False
         stable = self._horizon.stable
         after = self._horizon.observe(last, await self._reading.appenders())
+        # Until the answer is here, what happened is unknown; if it never comes, every lane must be read.
+        unknown, self._unknown = self._unknown, True
         news = await self._reading.news(after, MAX_NEWS)
-        if self._first or sum(one.entries for one in news) >= MAX_NEWS:
-            self._first = False
+        self._unknown = False
+        if unknown or sum(one.entries for one in news) >= MAX_NEWS:
             for relay in self._relays.values():
                 relay.flag_all()
             return True
