@@ -331,6 +331,7 @@ class Postlude:
         return HandlingParts(
             outbox=self.outbox,
             scripts=self.store.scripts,
+            settling=self.store.settling,
             handles=self._handles,
             transactions=transactions_of(self._factory, self.store.transaction),
             threads=self._threads,

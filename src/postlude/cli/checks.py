@@ -88,12 +88,12 @@ def check_server(facts: Facts) -> Iterator[Finding]:
         return
     if server.get("standby"):
         yield Finding("server", "fail", "it is a read-only standby", "Give the URL of the primary.")
-    sizes = {"events": server.get("event_bytes"), "receipts": server.get("receipt_bytes"), "deliveries": server.get("delivery_bytes")}  # fmt: skip
-    yield Finding("disk", "ok", ", ".join(f"{name} {bytes_text(size or 0)}" for name, size in sizes.items()))
+    sizes = (f"{what}s {bytes_text(server.get(f'{what}_bytes') or 0)}" for what in ("event", "receipt"))
+    yield Finding("disk", "ok", ", ".join((*sizes, f"deliveries {bytes_text(server.get('delivery_bytes') or 0)}")))
     ahead = server.get("partitions_ahead_days")
     if ahead is None or ahead < DAYS_AHEAD:
         there = "there are none ahead" if ahead is None else f"the last one is {ahead} days ahead"
-        hint = "A running worker makes them, and so does `postlude db upgrade`; until then events go to the default partition."
+        hint = "A running worker or `postlude db upgrade` makes them; until then events go to the default partition."
         yield Finding("partitions", "warn", there, hint)
     else:
         yield Finding("partitions", "ok", f"made {ahead} days ahead")
@@ -132,17 +132,17 @@ def check_workers(facts: Facts) -> Finding:
 
 def check_lanes(facts: Facts) -> Iterator[Finding]:
     served = {name for worker in facts.workers for name in worker.destinations}
-    known = [one for one in facts.destinations if one.lanes]
-    for one in known:
-        crashes = f"; {one.crashes} were lost by a crash so far" if one.crashes else ""
-        owned = f"{one.name}: {one.lanes_owned} of {one.lanes} owned{crashes}"
-        if one.name in served and one.lanes_owned < one.lanes:
-            hint = "Free lanes are taken within a second, those of a crashed worker when its lease ends: look again."
-            yield Finding("lanes", "warn", owned, hint)
-        else:
-            yield Finding("lanes", "ok", owned)
-    if not known:
-        yield Finding("lanes", "ok", "none yet: the first worker makes them")
+    free = [one for one in facts.destinations if one.name in served and one.lanes_owned < one.lanes]
+    for one in free:
+        hint = "Free lanes are taken within a second, those of a crashed worker when its lease ends: look again."
+        yield Finding("lanes", "warn", f"{one.name}: {one.lanes - one.lanes_owned} of {one.lanes} are free", hint)
+    if not free:
+        lanes, owned = (sum(getattr(one, name) for one in facts.destinations) for name in ("lanes", "lanes_owned"))
+        crashes = sum(one.crashes for one in facts.destinations)
+        lost = f"; workers that crashed lost {crashes} so far" if crashes else ""
+        yield Finding(
+            "lanes", "ok", f"{owned} of {lanes} owned{lost}" if lanes else "none yet: the first worker makes them"
+        )
 
 
 def check_pool(facts: Facts) -> Iterator[Finding]:

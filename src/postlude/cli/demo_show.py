@@ -41,7 +41,8 @@ def progressing(orders: int) -> Iterator[Progressing]:
     if not console.is_terminal:
         yield Progressing(console, None, orders)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[state]}"))  # fmt: skip
+    counted = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), *counted, TextColumn("{task.fields[state]}"))
     with Progress(*columns, console=console, transient=True) as progress:
         yield Progressing(console, progress, orders)
 
@@ -54,7 +55,7 @@ def show_dead(letters: Sequence[DeliveryView]) -> None:
 def show_books(books: Books) -> None:
     rows: list[tuple[str, object, str]] = [
         ("orders", books.orders, "rows of the shop's own table; each has its event, and no event is without its order"),
-        ("deliveries appended", books.appended, "each order to the broker, the warehouse and the mail; each reservation to the broker"),
+        ("deliveries appended", books.appended, "an order to broker, warehouse and mail; a reservation to the broker"),
         ("delivered", books.delivered, "have a receipt, and are found where they went"),
         ("dead letters", books.dead, "would wait for an operator"),
         ("lost", books.lost, "appended - delivered - dead"),
@@ -62,7 +63,7 @@ def show_books(books: Books) -> None:
         ("retried", books.retried, "receipts of more than one attempt"),
         ("duplicates suppressed", books.duplicates_suppressed, "double clicks, and mails asked for again"),
         ("seconds", books.elapsed_s, ""),
-    ]  # fmt: skip
+    ]
     render.table(("what", "number", "how it is known"), rows, title="The books")
     sums = f"{books.appended:,} appended = {books.delivered:,} delivered + {books.dead:,} dead"
     if books.is_balanced:

@@ -32,12 +32,7 @@ def list_(*, json: AsJson = False, app: AppRef = None, database: Database = None
     if not found:
         render.say("No destination is known yet: a worker tells which it serves when it starts.")
         return
-    rows = [
-        (one.name, one.kind, sum(one.open.values()), one.open.get("dead", 0), f"{one.lanes_owned}/{one.lanes}",
-         render.age_text(one.oldest_due_seconds), f"since {render.moment(one.paused_at)} by {one.paused_by}: {one.reason}" if one.paused_at else None)
-        for one in found
-    ]  # fmt: skip
-    render.table(("destination", "kind", "open", "dead", "lanes owned", "oldest due", "paused"), rows)
+    render.table(("destination", "kind", "open", "dead", "lanes", "oldest due", "paused"), [_row(one) for one in found])
 
 
 @group.command()
@@ -76,6 +71,13 @@ def resume(
         return await opened.actions.resume(name, actor=actor_name(actor), reason=reason)
 
     _answer(name, "resumed", "was not paused", changed=using(open_app(app, database), work), json=json)
+
+
+def _row(one: DestinationView) -> tuple[object, ...]:
+    opened, dead = sum(one.open.values()), one.open.get("dead", 0)
+    lanes = f"{one.lanes_owned} of {one.lanes}"
+    paused = f"{render.moment(one.paused_at)} by {one.paused_by}: {one.reason}" if one.paused_at else None
+    return one.name, one.kind, opened, dead, lanes, render.age_text(one.oldest_due_seconds), paused
 
 
 def _answer(name: str, done: str, already: str, *, changed: bool, json: bool) -> None:

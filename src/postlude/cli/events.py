@@ -46,8 +46,8 @@ def show(
 
     story = using(open_app(app, database), work)
     if json:
-        render.json({"event": event_json(story.event), "deliveries": story.deliveries, "receipts": story.receipts,
-                     "causes": story.causes, "caused": story.caused})  # fmt: skip
+        rest = {name: getattr(story, name) for name in ("deliveries", "receipts", "causes", "caused")}
+        render.json({"event": event_json(story.event), **rest})
         return
     show_story(story)
     event = story.event

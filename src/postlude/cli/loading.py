@@ -50,7 +50,7 @@ def open_app(reference: str | None, database: str | None) -> Postlude:
     if not settings.database:
         raise ConfigurationError(
             "no database is given",
-            hint="Give --database URL or --app module:attribute, or set POSTLUDE_DATABASE or database in postlude.toml.",
+            hint="Give --database URL or --app module:attribute; or POSTLUDE_DATABASE, or database in postlude.toml.",
         )
     return Postlude(settings.database, settings=settings)
 

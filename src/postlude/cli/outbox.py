@@ -52,11 +52,8 @@ def stats(*, json: AsJson = False, app: AppRef = None, database: Database = None
         render.json({"counts": counts, "destinations": destinations, "unserved": unserved})
         return
     render.table(("status", "open"), list(counts.items()))
-    rows = [
-        (one.name, sum(one.open.values()), one.open.get("dead", 0), render.age_text(one.oldest_due_seconds), _state(one, unserved))
-        for one in destinations
-    ]  # fmt: skip
-    if rows:
+    if destinations:
+        rows = [_stats_row(one, is_unserved=one.name in unserved) for one in destinations]
         render.table(("destination", "open", "dead", "oldest due", "state"), rows)
 
 
@@ -91,11 +88,13 @@ def list_(
     if not page.items:
         render.say("No delivery fits.")
         return
-    rows = [
-        (one.event_id, one.type, one.destination, one.status, one.attempts, one.available_at or one.created_at, one.key, one.error)
-        for one in page.items
-    ]  # fmt: skip
-    render.table(("event", "type", "destination", "status", "tries", "due", "key", "error"), rows)
+    names = ("event_id", "type", "destination", "status", "attempts", "created_at", "key", "error")
+    rows = [tuple(getattr(one, name) for name in names) for one in page.items]
+    render.table(
+        ("event", "type", "destination", "status", "tries", "made", "key", "error"),
+        rows,
+        optional=("made", "type", "key", "tries"),
+    )
     if page.after is not None:
         render.note(f"There is more: --after {page.after}")
 
@@ -116,10 +115,11 @@ def show(
 
     story = using(open_app(app, database), work)
     if json:
-        render.json({"event_id": story.event.event_id, "type": story.event.type, "key": story.event.key,
-                     "created_at": story.event.created_at, "deliveries": story.deliveries, "receipts": story.receipts})  # fmt: skip
-        return
-    show_story(story)
+        names = ("event_id", "type", "key", "correlation_id", "created_at")
+        about = {name: getattr(story.event, name) for name in names}
+        render.json({**about, "deliveries": story.deliveries, "receipts": story.receipts})
+    else:
+        show_story(story)
 
 
 def _add_action(action: str, summary: str) -> None:
@@ -206,8 +206,8 @@ def _perform(choice: Choice, app: Postlude, reason: str, actor: str | None, *, d
     overtaken = choice.action == "requeue" and app.settings.order.on_dead == "skip" and bool(changed)
     remark = "Under order.on_dead = skip, requeued entries come after what followed them in their key."
     if json:
-        notes = [remark] if overtaken else []
-        render.json({"action": choice.action, "dry_run": dry_run, "changed": len(changed), "events": changed, "notes": notes})  # fmt: skip
+        answer = {"action": choice.action, "dry_run": dry_run, "changed": len(changed), "events": changed}
+        render.json({**answer, "notes": [remark] if overtaken else []})
     else:
         past = ACTIONS[choice.action].past
         events = "1 event" if len(changed) == 1 else f"{len(changed):,} events"
@@ -217,10 +217,12 @@ def _perform(choice: Choice, app: Postlude, reason: str, actor: str | None, *, d
     raise typer.Exit(0 if changed else 1)
 
 
-def _state(one: DestinationView, unserved: dict[str, int]) -> str:
+def _stats_row(one: DestinationView, *, is_unserved: bool) -> tuple[object, ...]:
+    state = "nobody serves it" if is_unserved else "served" if one.lanes_owned else "idle"
     if one.paused_at is not None:
-        return f"paused by {one.paused_by}: {one.reason}"
-    return "nobody serves it" if one.name in unserved else "served" if one.lanes_owned else "idle"
+        state = f"paused by {one.paused_by}: {one.reason}"
+    opened, dead = sum(one.open.values()), one.open.get("dead", 0)
+    return one.name, opened, dead, render.age_text(one.oldest_due_seconds), state
 
 
 def _proof(actor: str | None) -> str | None:

@@ -18,6 +18,9 @@ from rich.text import Text
 PIPED_WIDTH = 200
 """Nobody sees a terminal there, so tables need not be cut to 80 columns."""
 
+LEAST_WIDTH = 24
+"""Of a column that wraps."""
+
 _CREDENTIALS = re.compile(r"(?<=://)([^\s/@:]*):[^\s/]*@")
 _QUERY_SECRET = re.compile(r"([?&](?:[a-z_]*password|token|secret)=)[^\s&'\"]*", re.IGNORECASE)
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "dead": "red", "failed": "yellow", "sent": "green"}
@@ -52,22 +55,42 @@ def json(value: object) -> None:
     sys.stdout.flush()
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> None:
-    """A table as wide as the terminal at most. Ids are never cut; the last column takes what is left."""
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    title: str | None = None,
+    optional: Sequence[str] = (),
+) -> None:
+    """A table that fits the terminal: optional columns go first, then the last one wraps. Ids are never cut."""
+    console = stdout()
+    texts = [[cell(value) for value in row] for row in rows]
+    kept = _fitting(columns, texts, console.width, optional)
     made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
-    for place, name in enumerate(columns):
+    for place in kept:
         is_number = bool(rows) and all(isinstance(row[place], int | float) for row in rows)
-        is_last = place == len(columns) - 1
         made.add_column(
-            name,
+            columns[place],
             justify="right" if is_number else "left",
-            no_wrap=not is_last,
-            overflow="fold" if is_last else "ellipsis",
-            min_width=36 if name == "event" and rows else None,
+            no_wrap=place != kept[-1],
+            overflow="fold" if place == kept[-1] else "ellipsis",
+            min_width=36 if columns[place] == "event" and rows else None,
         )
-    for row in rows:
-        made.add_row(*(cell(value) for value in row))
-    stdout().print(made)
+    for row in texts:
+        made.add_row(*(row[place] for place in kept))
+    console.print(made)
+
+
+def _fitting(columns: Sequence[str], texts: Sequence[Sequence[Text]], width: int, optional: Sequence[str]) -> list[int]:
+    """The places of the columns that have room, when the last one is given at least a little."""
+    widths = [max([len(name), *(row[place].cell_len for row in texts)]) for place, name in enumerate(columns)]
+    widths[-1] = min(widths[-1], LEAST_WIDTH)
+    kept = list(range(len(columns)))
+    for name in optional:
+        if sum(widths[place] + 3 for place in kept) <= width:
+            break
+        kept.remove(columns.index(name))
+    return kept
 
 
 def cell(value: Any) -> Text:

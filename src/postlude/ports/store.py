@@ -75,6 +75,10 @@ class Settling(Protocol):
     async def record(self, fence: Fence, verdicts: Sequence[Verdict]) -> set[int]:
         """Write verdicts other than sent, each only if its row is still as it was read. Gives the seqs changed."""
 
+    async def condemn(self, destination: str, delivery: Delivery, error: str) -> bool:
+        """Make a dead letter of a delivery whose row is gone: its handler committed the settling half-way. Not
+        fenced, for there is no row to fight over. False: it is open there."""
+
     async def expand(self, fence: Fence, seqs: Sequence[int], children: Sequence[Child]) -> set[int]:
         """Replace rows of the destination `route` by their children, in order. Gives the seqs replaced."""
 

@@ -29,7 +29,7 @@ from postlude.outbox.current import handling
 from postlude.outbox.handlers import Handler
 from postlude.outbox.outbox import Handles, Outbox
 from postlude.ports.destination import Entry, Terms
-from postlude.ports.store import Scripts
+from postlude.ports.store import Scripts, Settling
 from postlude.runtime.context import Context, SyncContext
 from postlude.runtime.suspension import Suspension
 from postlude.runtime.threads import Threads
@@ -39,6 +39,7 @@ log = logging.getLogger("postlude.handling")
 
 CALL_MARGIN = 15.0
 """How long after its timeout a call of unknown outcome is left alone before it is made again."""
+SETTLE_DELAYS = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0)
 GRACE = 5.0
 """How long after its timeout a handler may take to notice."""
 REJECTED = (Reject, ContractViolation, ConfigurationError, UnknownEvent, Unroutable)
@@ -52,6 +53,7 @@ class HandlingParts(msgspec.Struct, frozen=True):
 
     outbox: Outbox
     scripts: Scripts
+    settling: Settling
     handles: Handles
     transactions: Transactions
     threads: Threads
@@ -62,6 +64,10 @@ class HandlingParts(msgspec.Struct, frozen=True):
 
 class _Undone(Exception):
     """Rolls back to the savepoint before an Err."""
+
+
+class _Committed(ContractViolation):
+    """The handler ended the transaction it was lent, and with it committed the settling."""
 
 
 class _Taken(Exception):
@@ -100,6 +106,11 @@ class HandlerDestination:
         try:
             with handling(entry.event):
                 await work(entry, event, fence)
+        except _Committed as error:
+            fault = msgspec.json.encode(self._fault(error)).decode()
+            await self._parts.settling.condemn(self._handler.destination, entry.delivery, fault)
+            log.error("%s", error.args[0])  # noqa: TRY400 - the place is not ours
+            return SETTLED
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is its entry's outcome
             return self._outcome(error, entry)
         return SETTLED
@@ -126,12 +137,24 @@ class HandlerDestination:
             await self._settle(handle, entry.delivery, fence, limit)
             context = self._context(entry, handle)
             await self._handle(event, context, handle, limit)
-            self._require_open(handle)
 
     async def _calling_out(self, entry: Entry, event: object, fence: Fence) -> None:
         """The attempt is committed already. Effect first, then settle and events in one transaction."""
         context = self._context(entry, None)
         result = self._handler.returns.check(await self._run(event, context, self._handler.timeout))
+        for delay in SETTLE_DELAYS:
+            try:
+                await self._settle_call(entry, context, result, fence)
+            except DatabaseUnavailable:
+                # The effect has happened: only the bookkeeping is repeated, never the call.
+                await asyncio.sleep(delay)
+            else:
+                return
+        await self._settle_call(entry, context, result, fence)
+
+    async def _settle_call(
+        self, entry: Entry, context: Context, result: Ok[Any] | Err[Any] | None, fence: Fence
+    ) -> None:
         async with self._transaction() as handle:
             await self._settle(handle, entry.delivery, fence, CALL_MARGIN)
             for appended, options in context.collected:
@@ -144,7 +167,9 @@ class HandlerDestination:
         result: Ok[Any] | Err[Any] | None = None
         try:
             async with self._savepoint(handle):
-                result = returns.check(await self._run(event, context, limit))
+                returned = await self._run(event, context, limit)
+                self._require_open(handle)
+                result = returns.check(returned)
                 if isinstance(result, Err):
                     raise _Undone
         except _Undone:
@@ -175,7 +200,7 @@ class HandlerDestination:
 
     def _require_open(self, handle: Any) -> None:
         if not self._parts.handles.adapter(handle).is_in_transaction(handle):
-            raise ContractViolation(
+            raise _Committed(
                 f"{self._handler.name} committed or closed the transaction it was lent",
                 hint="Leave commit and rollback to Postlude; for work outside a transaction use transactional=False.",
             )

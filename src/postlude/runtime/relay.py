@@ -120,8 +120,8 @@ class Relay:
         return not self._tasks and not self._intake.ready.waiting and not self._intake.floors.has_dirty
 
     def is_hung(self, now: float) -> bool:
-        """Does a delivery take longer than its destination may?"""
-        return any(now - batch.began > self.terms.patience for batch in self._tasks.values())
+        """Does a delivery take longer than its destination may? Asked from the renewing thread, hence the copy."""
+        return any(now - batch.began > self.terms.patience for batch in list(self._tasks.values()))
 
     # ------------------------------------------------------------ running
 

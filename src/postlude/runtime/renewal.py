@@ -45,7 +45,7 @@ class Renewal:
         """Trust counts from before the registration was sent."""
         self._worker, self._buried = worker, False
         self._trust(registered_at)
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(
                 target=lambda: asyncio.run(self._run()), name="postlude-renewal", daemon=True
             )

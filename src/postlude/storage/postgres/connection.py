@@ -96,16 +96,20 @@ class Database:
         finally:
             await pool.release(connection)
 
+    async def fetch_on(
+        self, connection: asyncpg.Connection[asyncpg.Record], name: str, /, **values: Any
+    ) -> list[asyncpg.Record]:
+        """Run one named statement on a connection."""
+        sql, parameters = compiled(self.statements[name])
+        with translated():
+            return await connection.fetch(sql, *[values[parameter] for parameter in parameters])
+
     async def fetch(self, name: str, /, **values: Any) -> list[asyncpg.Record]:
-        """Run one named statement; serialisation failures and deadlocks are tried again."""
-        statement = self.statements[name]
-        sql, parameters = compiled(statement)
-        arguments = [values[parameter] for parameter in parameters]
+        """Run one named statement by itself; serialisation failures and deadlocks are tried again."""
         for attempt in range(MAX_RETRIES):
             try:
-                with translated():
-                    async with self.connection() as connection:
-                        return await connection.fetch(sql, *arguments)
+                async with self.connection() as connection:
+                    return await self.fetch_on(connection, name, **values)
             except RETRIED:
                 await asyncio.sleep(random.uniform(0, 0.005 * 2**attempt))  # noqa: S311 - no secret in a delay
         raise DatabaseUnavailable(f"{name} met a serialisation failure {MAX_RETRIES} times in a row")

@@ -203,6 +203,17 @@ WITH mine AS (
 )
 SELECT seq, set_config('idle_in_transaction_session_timeout', :idle, true) FROM done
 
+-- name: condemn
+-- A delivery that is gone comes back as a dead letter: born far from due, then buried, in one transaction.
+INSERT INTO postlude.postlude_delivery (event_id, destination, lane, key, status, attempts, available_at)
+VALUES (:event_id, :destination, :lane, :key, 'scheduled', :attempts, clock_timestamp() + interval '1 hour')
+ON CONFLICT DO NOTHING
+RETURNING seq
+
+-- name: condemn_2
+UPDATE postlude.postlude_delivery SET status = 'dead', last_error = :error, available_at = clock_timestamp()
+ WHERE seq = :seq
+
 -- name: expand
 -- A raw SQL producer's row becomes one row for each destination, in one statement and in order.
 WITH alive AS MATERIALIZED (SELECT id FROM postlude.postlude_worker WHERE id = :worker FOR KEY SHARE),

@@ -59,6 +59,21 @@ class PostgresSettling:
         )
         return {row[0] for row in found}
 
+    async def condemn(self, destination: str, delivery: Delivery, error: str) -> bool:
+        async with self._database.transaction() as connection:
+            born = await self._database.fetch_on(
+                connection,
+                "condemn",
+                event_id=delivery.event_id,
+                destination=destination,
+                lane=delivery.lane,
+                key=delivery.key,
+                attempts=delivery.attempts,
+            )
+            if born:
+                await self._database.fetch_on(connection, "condemn_2", seq=born[0][0], error=error)
+        return bool(born)
+
     async def expand(self, fence: Fence, seqs: Sequence[int], children: Sequence[Child]) -> set[int]:
         if fence.destination != ROUTE or 0 not in fence.epochs:
             return set()

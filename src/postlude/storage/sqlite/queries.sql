@@ -182,6 +182,16 @@ RETURNING seq
 -- name: settle_handled_2
 DELETE FROM postlude_delivery WHERE seq = :seq
 
+-- name: condemn
+-- A delivery that is gone comes back as a dead letter: born far from due, then buried, in one transaction.
+INSERT INTO postlude_delivery (event_id, destination, lane, key, status, attempts, available_at)
+VALUES (:event_id, :destination, :lane, :key, 'scheduled', :attempts, :now + 3600)
+ON CONFLICT DO NOTHING
+RETURNING seq
+
+-- name: condemn_2
+UPDATE postlude_delivery SET status = 'dead', last_error = :error, available_at = :now WHERE seq = :seq
+
 -- name: expand
 -- A raw SQL producer's row becomes one row for each destination, in order: [id at, destination, lane, key].
 INSERT INTO postlude_delivery (event_id, destination, lane, key, max_attempts, available_at)

@@ -34,6 +34,11 @@ class SqliteSettling:
         found = await self._database.write(lambda session: session.fetch("record", **values))
         return {row[0] for row in found}
 
+    async def condemn(self, destination: str, delivery: Delivery, error: str) -> bool:
+        values = {"event_id": delivery.event_id.bytes, "destination": destination, "lane": delivery.lane}
+        values |= {"key": delivery.key, "attempts": delivery.attempts}
+        return await self._database.write(lambda session: _condemn(session, values, error))
+
     async def expand(self, fence: Fence, seqs: Sequence[int], children: Sequence[Child]) -> set[int]:
         if fence.destination != ROUTE or 0 not in fence.epochs:
             return set()
@@ -49,6 +54,13 @@ def _settle_sent(session: Session, seqs: list[int], values: dict[str, Any]) -> s
         return set()
     # What is still there is not ours any more; what is gone was settled before, by us or by an operator.
     return {row[0] for row in session.fetch("open_seqs", seqs=rows.json(seqs))}
+
+
+def _condemn(session: Session, values: dict[str, Any], error: str) -> bool:
+    born = session.fetch("condemn", **values)
+    if born:
+        session.fetch("condemn_2", seq=born[0][0], error=error)
+    return bool(born)
 
 
 def _expand(session: Session, values: dict[str, Any]) -> set[int]:

@@ -1,0 +1,81 @@
+"""A worker as a process of its own, to be stopped, killed and told to end: `python -m tests.worker_process URL OPTIONS`.
+
+It says on its output what it does. A handler of a key that begins with "stop" waits inside its transaction until the
+process gets SIGUSR1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from postlude import Context, Postlude, Settings
+from tests.engine import Noted
+from tests.source_tree import ROOT
+from tools.processes import bound
+
+EFFECTS = "CREATE TABLE effect (position bigserial PRIMARY KEY, key text NOT NULL, n int NOT NULL)"
+
+
+def make_app(url: str, waiting: asyncio.Event | None = None, **options: Any) -> Postlude:
+    """Every note has one effect in the database. With `waiting`, keys that say so wait for it."""
+    app = Postlude(url, settings=Settings.load(environ={}, **options))
+
+    @app.on(Noted, name="effect")
+    async def effect(noted: Noted, ctx: Context) -> None:
+        await ctx.tx.execute("INSERT INTO effect (key, n) VALUES ($1, $2)", noted.key, noted.n)
+        if waiting is not None:
+            print("inside", noted.key, flush=True)
+            if noted.key.startswith("stop"):
+                await waiting.wait()
+
+    return app
+
+
+async def main(url: str, options: dict[str, Any]) -> None:
+    go_on = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, go_on.set)
+    app = make_app(url, go_on, **options)
+    await app.start()
+    print("ready", flush=True)
+    await app.run()
+    print("ended", flush=True)
+    await app.close()
+
+
+class WorkerProcess:
+    """The parent's side. Ends with the block, stopped or not."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        command = bound([sys.executable, "-m", "tests.worker_process", url, json.dumps(options)], "KILL")
+        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+    async def says(self, line: str) -> None:
+        """Wait until it has said that."""
+        output = self.process.stdout
+        assert output is not None
+        while (said := await asyncio.to_thread(output.readline)).strip() != line:
+            assert said, f"the process ended and never said {line!r}"
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def ends(self, within: float) -> int:
+        return await asyncio.to_thread(self.process.wait, within)
+
+    def __enter__(self) -> WorkerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], json.loads(sys.argv[2])))
