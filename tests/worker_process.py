@@ -11,6 +11,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from postlude import Context, Postlude, Settings
@@ -56,10 +57,16 @@ class WorkerProcess:
 
     async def says(self, line: str) -> None:
         """Wait until it has said that."""
-        output = self.process.stdout
+        await self.says_all([line])
+
+    async def says_all(self, lines: Iterable[str]) -> None:
+        """Wait until it has said all of that, in any order."""
+        output, missing = self.process.stdout, set(lines)
         assert output is not None
-        while (said := await asyncio.to_thread(output.readline)).strip() != line:
-            assert said, f"the process ended and never said {line!r}"
+        while missing:
+            said = await asyncio.to_thread(output.readline)
+            assert said, f"the process ended and never said {missing}"
+            missing.discard(said.strip())
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

@@ -87,5 +87,5 @@ def _path(url: str) -> str:
     _, _, rest = url.partition("://")
     path = rest.partition("?")[0]
     if not path.startswith("/"):
-        raise BadUrl(f"{url!r} names a host, not a file", hint="Use three slashes: sqlite:///shop.db")
+        raise BadUrl(f"{redacted(url)!r} names a host, not a file", hint="Use three slashes: sqlite:///shop.db")
     return unquote(path.removeprefix("/"))

@@ -92,7 +92,7 @@ def _keys(group: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 def _subclasses(root: type[PostludeError]) -> Iterator[type[PostludeError]]:
     for found in root.__subclasses__():
-        if found.__module__.startswith("postlude."):
+        if found.__module__.startswith("postlude.") and not found.__name__.startswith("_"):
             yield found
             yield from _subclasses(found)
 

@@ -48,7 +48,7 @@ def demo(
         url = database or f"sqlite:///{folder}/shop.db"
         app = Postlude(url, broker="memory://", settings=settings)
         shop = Shop(app, orders)
-        where = "an embedded SQLite file" if database is None else redacted(database)
+        where = "an embedded SQLite file" if database is None else render.redact(redacted(database))
         books = using(app, lambda _: _play(shop, where, show_letters=not json))
     if json:
         render.json({**msgspec.structs.asdict(books), "balanced": books.is_balanced})

@@ -33,7 +33,7 @@ from postlude.insight.insight import DestinationView, EventStory, Page, filter_o
 
 group = typer.Typer(help="Deliveries: stats, list, show, requeue, discard, bury.", no_args_is_help=True)
 
-Ids = Annotated[list[UUID] | None, typer.Argument(metavar="[EVENT_ID]...", help="Events; or give filters instead.")]
+Ids = Annotated[list[UUID] | None, typer.Argument(metavar="EVENT_ID", help="Events; or give filters instead.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")]
 Everything = Annotated[bool, typer.Option("--all", help="Needed when neither ids nor filters are given.")]
 

@@ -21,7 +21,7 @@ PIPED_WIDTH = 200
 LEAST_WIDTH = 24
 """Of a column that wraps."""
 
-_CREDENTIALS = re.compile(r"(?<=://)([^\s/@:]*):[^\s/]*@")
+_CREDENTIALS = re.compile(r"(?<=://)([^\s/@:]*):\S*@")
 _QUERY_SECRET = re.compile(r"([?&](?:[a-z_]*password|token|secret)=)[^\s&'\"]*", re.IGNORECASE)
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "dead": "red", "failed": "yellow", "sent": "green"}
 

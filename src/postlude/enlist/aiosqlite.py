@@ -60,6 +60,12 @@ class AiosqliteAdapter:
         with _translated(handle):
             await handle.execute(f"RELEASE {name}")
 
+    def is_closed(self, handle: Any) -> bool:
+        try:
+            return int(handle.total_changes) < 0
+        except (sqlite3.ProgrammingError, ValueError):
+            return True
+
     def is_in_transaction(self, handle: Any) -> bool:
         try:
             return bool(handle.in_transaction)

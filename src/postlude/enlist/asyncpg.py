@@ -55,6 +55,9 @@ class AsyncpgAdapter:
             raise
         await handle.execute(f"RELEASE {name}")
 
+    def is_closed(self, handle: Any) -> bool:
+        return _is_closed(handle)
+
     def is_in_transaction(self, handle: Any) -> bool:
         return not _is_closed(handle) and bool(handle.is_in_transaction())
 

@@ -60,6 +60,12 @@ class Sqlite3Adapter:
         with translated():
             handle.execute(f"RELEASE {name}")
 
+    def is_closed(self, handle: sqlite3.Connection) -> bool:
+        try:
+            return handle.total_changes < 0
+        except sqlite3.ProgrammingError:
+            return True
+
     def is_in_transaction(self, handle: sqlite3.Connection) -> bool:
         try:
             return handle.in_transaction

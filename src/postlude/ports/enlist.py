@@ -27,5 +27,8 @@ class Adapter(Protocol):
     def savepoint(self, handle: Any) -> AbstractAsyncContextManager[None]:
         """Roll back to here when the block raises."""
 
+    def is_closed(self, handle: Any) -> bool:
+        """Is the connection gone?"""
+
     def is_in_transaction(self, handle: Any) -> bool:
         """Is the transaction it was lent still open? Asked without a round trip."""

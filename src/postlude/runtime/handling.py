@@ -108,7 +108,8 @@ class HandlerDestination:
                 await work(entry, event, fence)
         except _Committed as error:
             fault = msgspec.json.encode(self._fault(error)).decode()
-            await self._parts.settling.condemn(self._handler.destination, entry.delivery, fault)
+            if not await self._parts.settling.condemn(self._handler.destination, entry.delivery, fault):
+                return HELD  # the row is still there: nothing was committed, the connection was lost
             log.error("%s", error.args[0])  # noqa: TRY400 - the place is not ours
             return SETTLED
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is its entry's outcome
@@ -182,8 +183,14 @@ class HandlerDestination:
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[Any]:
         async with self._parts.transactions() as handle:
-            self._parts.handles.adapter(handle).require_transaction(handle)
-            yield handle
+            adapter = self._parts.handles.adapter(handle)
+            adapter.require_transaction(handle)
+            try:
+                yield handle
+            except Exception as error:
+                if isinstance(error, _Committed) or not adapter.is_closed(handle):
+                    raise
+                raise DatabaseUnavailable("the connection was lost in a handler's transaction") from error
 
     @asynccontextmanager
     async def _savepoint(self, handle: Any) -> AsyncIterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -116,8 +117,19 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-        async with self.connection() as connection, connection.transaction():
-            yield connection
+        async with self.connection() as connection:
+            transaction = connection.transaction()
+            with translated():
+                await transaction.start()
+            try:
+                yield connection
+            except BaseException:
+                # A connection that is gone has rolled back by itself, and what went wrong matters more.
+                with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                    await transaction.rollback()
+                raise
+            with translated():
+                await transaction.commit()
 
 
 @lru_cache(512)

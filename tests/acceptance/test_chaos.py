@@ -1,0 +1,110 @@
+"""Real processes, killed and stopped at random: nothing is lost, effects happen once, keys keep their order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.acceptance.chaos_app import EFFECTS, Called, Moved, make_app
+from tests.acceptance.chaos_books import assert_in_order, assert_nothing_lost, assert_once, effects, receipts, traces
+from tests.acceptance.chaos_load import Load
+from tests.acceptance.chaos_run import Fleet, Storm, until
+
+SEED = 20260115
+LEASE = 2.0
+WORKER = {
+    "POSTLUDE_LANE__LEASE": str(LEASE),
+    "POSTLUDE_POOL__MAX": "16",
+    "POSTLUDE_HANDLER__CONCURRENCY": "12",
+}
+
+
+@asynccontextmanager
+async def prepared(url, fleet):
+    """The app in this process, which only appends and looks."""
+    app = make_app(url, fleet.traces)
+    try:
+        await app.db.upgrade()
+        async with app.transaction() as tx:
+            made = tx.execute(EFFECTS[app.store.dialect])
+            if app.store.dialect == "postgres":
+                await made
+        yield app
+    finally:
+        await app.close()
+
+
+async def weather(fleet, load, storm, harms) -> None:
+    """A part of the load, then a harm, and so on; then everybody lives and the rest is appended."""
+    try:
+        for part, harm in enumerate(harms):
+            load.release(part)
+            await storm.strike(harm)
+        fleet.calm()
+        await load.finish()
+    finally:
+        load.cancel()
+
+
+async def settled(app, fleet, *, seconds: float) -> None:
+    """Until nothing is open, not even a dead letter."""
+
+    async def nothing_open() -> bool:
+        return not any((await app.insight.counts()).values())
+
+    try:
+        await until(nothing_open, seconds=seconds, meanwhile=fleet.tend)
+    except TimeoutError as error:
+        error.add_note(f"still open: {(await app.insight.list(limit=20)).items}")
+        raise
+
+
+async def check_books(app, fleet, load) -> None:
+    moved, called = load.appended(Moved), load.appended(Called)
+    happened = await effects(app)
+    assert_nothing_lost(happened, moved)
+    assert_once(happened)
+    assert_in_order(happened)
+    published = traces(fleet.traces, "published")
+    assert_nothing_lost(published, moved)
+    assert_in_order(published)
+    calls = traces(fleet.traces, "called")
+    assert_nothing_lost(calls, called)
+    assert_in_order(calls)
+    assert await receipts(app) == {"default": len(moved), "handler:effect": len(moved), "handler:call": len(called)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_three_workers_on_postgres(private_postgres, tmp_path) -> None:
+    async def kill_postgres() -> None:
+        private_postgres.kill()
+        await asyncio.sleep(0.5)
+        private_postgres.start()
+
+    async def restart_postgres() -> None:
+        private_postgres.stop()
+        await asyncio.sleep(0.5)
+        private_postgres.start()
+
+    began = time.monotonic()
+    url = private_postgres.dsn
+    fleet = Fleet(3, tmp_path, POSTLUDE_DATABASE=url, **WORKER)
+    async with prepared(url, fleet) as app:
+        with fleet:
+            storm = Storm(fleet, SEED, freeze=(LEASE * 1.2, LEASE * 2), pause=(0.3, 1.2))
+            harms: list[str | Callable[[], Awaitable[None]]] = [*storm.plan(kills=8, freezes=8)]
+            harms.insert(5, kill_postgres)
+            harms.insert(11, restart_postgres)
+            load = Load(app, seed=SEED, parts=len(harms), linger=0.05)
+            load.add(Moved, keys=500, each=40, writers=4)
+            load.add(Called, keys=60, each=20, writers=1)
+            await weather(fleet, load, storm, harms)
+            stormy = time.monotonic() - began
+            await settled(app, fleet, seconds=150)
+            print(f"storm {stormy:.1f} s, all {time.monotonic() - began:.1f} s; {load}; {storm.done}")
+            await check_books(app, fleet, load)
