@@ -448,23 +448,24 @@ class World:
         self.db.owners[lane] = (OTHERS, epoch + 1)
         if self.rng.random() < 0.5:
             self.relay.disown({lane})
+        passed: set[str | None] = set()
         for row in sorted(self.db.visible(), key=lambda row: row.seq):
             deliverable = row.status is Status.pending or self.db.is_due(row)
-            if row.lane == lane and deliverable and not self.db.is_blocked(row.key, row.seq) and self.happens(0.7):
-                self._deliver_elsewhere(row)
+            if row.lane == lane and deliverable and not self.db.is_blocked(row.key, row.seq):
+                if self.happens(0.7) and (row.key is None or row.key not in passed):
+                    self._deliver_elsewhere(row)
+                else:
+                    passed.add(row.key)
         self.relay.disown({lane})
         self._own(lane)
 
     def _deliver_elsewhere(self, row: Row) -> None:
-        if self.happens(0.2) or any(one.key == row.key and one.seq < row.seq for one in self._undelivered(row)):
+        if self.happens(0.2):
             row.status, row.blocks = Status.failed, blocks(Status.failed, row.key)
             row.available_at = self.db.clock.monotonic() + self.rng.random()
         else:
             self.sent(row)
             self.db.settle(row)
-
-    def _undelivered(self, row: Row) -> list[Row]:
-        return [one for one in self.db.visible() if one.key is not None and one.key == row.key and one is not row]
 
     def _own(self, lane: int) -> None:
         _, epoch = self.db.owners.get(lane, (US, 0))

@@ -35,7 +35,7 @@ def load_app(reference: str) -> Postlude:
     if not isinstance(found, Postlude):
         raise ConfigurationError(
             f"{name}:{attribute} is a {type(found).__name__}, not a Postlude app",
-            hint=_apps_in(sys.modules[name]) or f"{attribute} = Postlude('sqlite:///shop.db', ...) makes one.",
+            hint=_apps_in(sys.modules[name]) or REFERENCE,
         )
     return found
 
@@ -107,7 +107,9 @@ def _module(name: str) -> ModuleType:
 
 def _raised(error: BaseException) -> str:
     """Where, in the user's own code: the innermost frame that is not the machinery of imports."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    if isinstance(error, SyntaxError):
+        return f"It stands at {error.filename}:{error.lineno}."
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     return f"It was raised at {frames[-1].filename}:{frames[-1].lineno}." if len(frames) > 1 else ""
 
 

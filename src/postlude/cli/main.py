@@ -29,6 +29,7 @@ from postlude.errors import (
 )
 
 FINE, TROUBLE, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
+DRIVERS = frozenset({"asyncpg", "sqlite3"})
 _USAGE = (SettingsError, ConfigurationError, MissingExtra, LanesDiffer, NaiveDatetime, InvalidKey, InvalidId)
 _UNREACHABLE = (DatabaseUnavailable, BrokerUnavailable)
 
@@ -89,8 +90,12 @@ def exit_code(error: PostludeError) -> int:
 
 
 def _unforeseen(error: Exception, *, as_json: bool) -> int:
-    """Typer's own complaints about the command line, and bugs; only the latter get a traceback."""
+    """Typer's own complaints about the command line, a database's, and bugs; only the latter get a traceback."""
     complaint = getattr(error, "format_message", None)
+    if complaint is None and type(error).__module__.partition(".")[0] in DRIVERS:
+        hint = "The database refuses; check the URL and the rights of its user."
+        render.error("database.refused", f"{type(error).__name__}: {error}", hint, as_json=as_json)
+        return TROUBLE
     if complaint is None:
         sys.stderr.write(render.redact(traceback.format_exc()))
         if as_json:

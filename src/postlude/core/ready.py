@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from postlude.core.delivery import PRIORITIES, Delivery
 
@@ -91,6 +92,10 @@ class Ready:
             taken += _pop(heads, limit - len(taken))
         self._running.update((delivery.seq, delivery) for delivery in taken)
         return taken
+
+    def next(self, limit: int) -> list[Delivery]:
+        """What will be taken soon."""
+        return [delivery for heads in self._heads for delivery in islice(heads, limit)][:limit]
 
     def done(self, delivery: Delivery) -> None:
         """An entry is no longer under way; the next of its key may go."""

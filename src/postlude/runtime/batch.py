@@ -32,6 +32,7 @@ from postlude.ports.clock import Clock
 from postlude.ports.destination import Destination, Entry
 from postlude.ports.store import Reading, Settling
 from postlude.runtime.breaker import Breaker
+from postlude.runtime.prefetch import Prefetch
 from postlude.runtime.watchers import Watchers
 
 log = logging.getLogger("postlude.relay")
@@ -61,6 +62,7 @@ class Way(msgspec.Struct, frozen=True):
     destination: Destination
     intake: Intake
     breaker: Breaker
+    prefetch: Prefetch
     parts: RelayParts
 
     @property
@@ -141,7 +143,7 @@ class Batch:
 
     async def _load(self, batch: list[Delivery]) -> list[Entry]:
         """Events by id, after the deliveries; one that is missing becomes a dead letter that says so."""
-        events = await self._parts.reading.events([delivery.event_id for delivery in batch])
+        events = await self._way.prefetch.take([delivery.event_id for delivery in batch])
         entries = []
         for delivery in batch:
             event = events.get(delivery.event_id)

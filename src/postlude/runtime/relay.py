@@ -19,6 +19,7 @@ from postlude.ports.destination import Destination
 from postlude.ports.store import OwnedLane
 from postlude.runtime.batch import RETRY_FIRST, RETRY_LONGEST, Batch, RelayParts, Way
 from postlude.runtime.breaker import Breaker
+from postlude.runtime.prefetch import Prefetch
 
 log = logging.getLogger("postlude.relay")
 
@@ -27,6 +28,7 @@ DUE_IDLE = 0.5
 """How often to look for due work: often while some is known to wait, else now and then."""
 SWEEP_EVERY = 1.0
 PROBE = 1000
+PREFETCH = 64
 Wanted = Callable[[Delivery], bool]
 
 
@@ -47,7 +49,8 @@ class Relay:
         self._parts = parts
         self._intake = Intake(ordered_failure=self.terms.ordered_failure)
         self._breaker = Breaker()
-        self._way = Way(destination, self._intake, self._breaker, parts)
+        self._prefetch = Prefetch(parts.reading, PREFETCH)
+        self._way = Way(destination, self._intake, self._breaker, self._prefetch, parts)
         self._worker = UUID(int=0)
         self.epochs: dict[int, int] = {}
         self._leaving: set[int] = set()
@@ -201,7 +204,10 @@ class Relay:
         if not self._may_read:
             return 0
         await self._probe()
-        return await self._read_pending(wanted) + await self._read_due(wanted)
+        found = await self._read_pending(wanted) + await self._read_due(wanted)
+        if found and self.terms.batch == 1:
+            await self._prefetch.fetch([one.event_id for one in self._intake.ready.next(PREFETCH)])
+        return found
 
     async def _probe(self) -> None:
         now = self._parts.clock.monotonic()

@@ -134,17 +134,24 @@ SELECT EXISTS (
 -- ---------------------------------------------------------------- settling
 
 -- name: start
--- Commit an attempt before it begins; only what is still as it was read, in lanes that are still ours.
-WITH alive AS MATERIALIZED (SELECT id FROM postlude.postlude_worker WHERE id = :worker FOR KEY SHARE)
+-- Commit an attempt before it begins; only what is still as it was read, in lanes that are still ours. Rows that a
+-- frozen process still holds are skipped: waiting for them would hold up every other key.
+WITH alive AS MATERIALIZED (SELECT id FROM postlude.postlude_worker WHERE id = :worker FOR KEY SHARE),
+free AS MATERIALIZED (
+    SELECT d.seq
+      FROM unnest(:seqs::bigint[], :was_statuses::text[], :was_attempts::integer[]) AS v (seq, status, attempts)
+      JOIN postlude.postlude_delivery d ON d.seq = v.seq AND d.status = v.status AND d.attempts = v.attempts
+     WHERE EXISTS (SELECT 1 FROM alive)
+       AND d.lane = ANY(ARRAY(
+           SELECT l.lane FROM unnest(:lanes::smallint[], :epochs::bigint[]) AS f (lane, epoch)
+             JOIN postlude.postlude_lane l ON l.lane = f.lane AND l.epoch = f.epoch
+            WHERE l.destination = :destination AND l.owner = :worker))
+       FOR UPDATE OF d SKIP LOCKED
+)
 UPDATE postlude.postlude_delivery d
    SET status = 'claimed', blocks = d.key IS NOT NULL, attempts = d.attempts + 1, starts = d.starts + 1,
        available_at = clock_timestamp() + :ahead::interval + make_interval(secs => :lease)
-  FROM unnest(:seqs::bigint[], :was_statuses::text[], :was_attempts::integer[]) AS v (seq, status, attempts)
- WHERE d.seq = v.seq AND d.status = v.status AND d.attempts = v.attempts AND EXISTS (SELECT 1 FROM alive)
-   AND d.lane = ANY(ARRAY(
-       SELECT l.lane FROM unnest(:lanes::smallint[], :epochs::bigint[]) AS f (lane, epoch)
-         JOIN postlude.postlude_lane l ON l.lane = f.lane AND l.epoch = f.epoch
-        WHERE l.destination = :destination AND l.owner = :worker))
+  FROM free WHERE d.seq = free.seq
 RETURNING d.seq
 
 -- name: settle_sent

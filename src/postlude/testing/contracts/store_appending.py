@@ -54,7 +54,8 @@ class AppendingContract(StoreUnderTest):
 
     async def test_deliveries_stand_in_the_order_given(self, given: Arranged) -> None:
         many = [event(to=(TO, "audit"), lane=index % 3) for index in range(20)]
-        await given.append(*many)
+        await given.append(*many[:-1])
+        await given.append(many[-1])
         first, second = await given.pending(), await given.pending("audit")
         assert [one.event_id for one in first] == [one.event_id for one in second] == [one.event_id for one in many]
         seqs = [delivery.seq for pair in zip(first, second, strict=True) for delivery in pair]

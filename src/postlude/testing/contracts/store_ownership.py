@@ -115,18 +115,19 @@ class OwnershipContract(StoreUnderTest):
         assert await given.store.ownership.bury_workers() == 0
         await given.append(event())
         claimed = await given.store.ownership.claim_lanes(await given.register(), TO, LANES)
-        assert sorted(lane.cautious_to for lane in claimed) == [0] * (LANES - 2) + [last, last]
+        assert sorted((lane.epoch, lane.cautious_to) for lane in claimed) == [(1, 0)] * (LANES - 2) + [(3, last)] * 2
         (row,) = await given.store.records.lane_owners()
         assert row["crashes"] == 2
 
     async def test_a_live_worker_is_not_buried(self, given: Arranged, clock: ManualClock) -> None:
-        dead = await given.register()
+        dead = await given.own(count=2)
         clock.advance(LEASE - 1)
-        living = await given.register()
+        living = await given.own(count=2)
         clock.advance(2)
-        await given.store.ownership.bury_workers()
-        assert [live.id for live in await given.store.ownership.live_workers()] == [living]
-        assert await given.store.ownership.claim_lanes(dead, TO, 1) == []
+        assert await given.store.ownership.bury_workers() == len(dead.epochs)
+        assert [live.id for live in await given.store.ownership.live_workers()] == [living.worker]
+        (row,) = await given.store.records.lane_owners()
+        assert row["owned"] == len(living.epochs)
 
     async def test_leaving_frees_lanes_and_nobody_is_cautious(self, given: Arranged) -> None:
         await given.append(event())

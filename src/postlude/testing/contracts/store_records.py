@@ -41,7 +41,7 @@ class RecordsContract(StoreUnderTest):
             (TO, "pending"): 1,
             ("shop", "pending"): 1,
         }
-        assert rows[TO, "failed"]["blocked_keys"] == 2
+        assert (rows[TO, "failed"]["blocked_keys"], rows[TO, "pending"]["blocked_keys"]) == (2, 0)
         assert 59 <= rows[TO, "failed"]["oldest_due_seconds"] <= 62
 
     async def test_open_work_can_be_filtered(self, given: Arranged) -> None:
@@ -105,7 +105,7 @@ class RecordsContract(StoreUnderTest):
         for destination in (TO, "shop"):
             await given.store.settling.settle_sent(await given.own(destination), await given.pending(destination))
         rows, after = [], (FIRST, 0)
-        while page := await given.store.records.list_settled(Filter(), after=after, limit=2):
+        while page := await given.store.records.list_settled(Filter(), after=after, limit=1):
             rows += page
             after = (page[-1]["event_id"], page[-1]["seq"])
         assert len({(row["event_id"], row["seq"]) for row in rows}) == len(rows) == 7

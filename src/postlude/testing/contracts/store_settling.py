@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import msgspec
 
-from postlude.core.delivery import Fence
+from postlude.core.delivery import Delivery, Fence
 from postlude.core.lanes import ROUTE
 from postlude.core.lifecycle import Status
 from postlude.ports.store import Child, Filter
@@ -29,11 +29,26 @@ class SettlingContract(StoreUnderTest):
         clock.advance(6)
         assert [(one.status, one.attempts, one.starts) for one in await given.due()] == [(Status.claimed, 1, 1)] * 2
 
-    async def test_only_what_is_as_it_was_read_is_started(self, given: Arranged) -> None:
+    async def test_of_many_only_what_is_as_it_was_read_is_started(self, given: Arranged) -> None:
         await given.append(event(), event())
         fence, (one, two) = await given.own(), await given.pending()
         await given.fail(fence, one)
         assert await given.store.settling.start(fence, [one, two], 5) == {two.seq}
+
+    async def test_status_and_attempts_must_both_be_as_they_were_read(self, given: Arranged) -> None:
+        await given.append(event())
+        fence, (entry,) = await given.own(), await given.pending()
+        await given.fail(fence, entry)
+        (now,) = await given.due()
+        for stale in (
+            msgspec.structs.replace(now, status=Status.scheduled),
+            msgspec.structs.replace(now, attempts=now.attempts + 1),
+        ):
+            assert await given.store.settling.start(fence, [stale], 5) == set()
+            assert await given.store.settling.record(fence, [verdict(stale, Status.dead)]) == set()
+            async with given.store.transaction() as tx:
+                assert not await given.adapter.play(tx, given.store.scripts.settle_handled(fence, stale, 1.0))
+        assert await given.due() == [now]
 
     async def test_sent_leaves_a_receipt_and_no_work(self, given: Arranged) -> None:
         first, second = event(), event()
@@ -122,6 +137,17 @@ class SettlingContract(StoreUnderTest):
         await given.fail(again, *entries, status=Status.dead)
         await self._expect_no_power(given, fence)
 
+    async def test_a_worker_whose_row_is_gone_changes_nothing(self, given: Arranged) -> None:
+        await given.append(event())
+        fence, (entry,) = await given.own(), await given.pending()
+        await given.run("DELETE FROM {}postlude_worker")
+        await self._expect_no_settling(given, fence, entry)
+
+    async def test_a_fence_is_of_one_destination(self, given: Arranged) -> None:
+        await given.append(event())
+        (entry,) = await given.pending()
+        await self._expect_no_settling(given, await given.own("elsewhere"), entry)
+
     async def test_a_fence_with_another_worker_or_epoch_has_no_power(self, given: Arranged) -> None:
         await given.append(event())
         fence = await given.own()
@@ -133,12 +159,15 @@ class SettlingContract(StoreUnderTest):
     async def _expect_no_power(self, given: Arranged, fence: Fence) -> None:
         before = await given.store.records.list_open(_ALL, after=0, limit=10)
         for entry in [*await given.pending(), *await given.due()]:
-            assert await given.store.settling.start(fence, [entry], 5) == set()
-            assert await given.store.settling.record(fence, [verdict(entry, Status.failed)]) == set()
-            assert await given.store.settling.settle_sent(fence, [entry]) == {entry.seq}
+            await self._expect_no_settling(given, fence, entry)
             async with given.store.transaction() as tx:
                 assert not await given.adapter.play(tx, given.store.scripts.settle_handled(fence, entry, 1.0))
         assert await given.store.records.list_open(_ALL, after=0, limit=10) == before
+
+    async def _expect_no_settling(self, given: Arranged, fence: Fence, entry: Delivery) -> None:
+        assert await given.store.settling.start(fence, [entry], 5) == set()
+        assert await given.store.settling.record(fence, [verdict(entry, Status.failed)]) == set()
+        assert await given.store.settling.settle_sent(fence, [entry]) == {entry.seq}
 
     async def test_a_handler_settles_in_its_own_transaction(self, given: Arranged) -> None:
         cause, effect = event(), event(to=("audit",))
