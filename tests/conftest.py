@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+
+pytest.register_assert_rewrite("postlude.testing.contracts")
 from hypothesis import settings
 
 from tests.databases import (

@@ -39,7 +39,8 @@ class Noted(Event):
 def make_app(url: str, **settings: Any) -> Postlude:
     """An app whose database clock the test moves, and whose retries wait for nothing unless the settings say so."""
     settings.setdefault("retry", {"base_delay_seconds": 0, "jitter_factor": 0})
-    app = Postlude(url, broker="memory://", settings=Settings.load(environ={}, **settings))
+    options = Settings.load(environ={}, **settings)
+    app = Postlude(url, broker="memory://", brokers={"other": "memory://"}, settings=options)
     app.clock = ManualClock()
     return app
 

@@ -40,6 +40,8 @@ from postlude.settings import Settings
 
 H = TypeVar("H", bound=Callable[..., Any])
 DEFAULT_BROKER = "default"
+SPARE_CONNECTIONS = 3
+"""Of the pool, that handlers never take: however long they hang, other destinations and appends go on."""
 
 
 class SystemClock:
@@ -204,6 +206,7 @@ class Postlude:
         """Give every connection back."""
         if self._hint_due is not None:
             self._hint_due.cancel()
+            self._hint_due = None
         for broker in self._opened_brokers.values():
             await broker.close()
         if "store" in self.__dict__:
@@ -211,6 +214,7 @@ class Postlude:
         if "_threads" in self.__dict__:
             self._threads.close()
             del self.__dict__["_threads"]
+        self.__dict__.pop("_places", None)
         self._started = False
         self._installed.forget()
 
@@ -334,10 +338,16 @@ class Postlude:
             settling=self.store.settling,
             handles=self._handles,
             transactions=transactions_of(self._factory, self.store.transaction),
+            abandon=self.store.abandon,
             threads=self._threads,
             keep_messages=keep == "message",
             transaction_limit=self.settings.handler.sqlite_limit if on_sqlite else None,
+            places=None if on_sqlite or self._factory is not None else self._places,
         )
+
+    @cached_property
+    def _places(self) -> asyncio.Semaphore:
+        return asyncio.Semaphore(max(1, self.settings.pool.max - SPARE_CONNECTIONS))
 
     @cached_property
     def _threads(self) -> Threads:

@@ -138,5 +138,7 @@ class Load:
 
     def __str__(self) -> str:
         all_ = [writer for writers in self.writers.values() for writer in writers]
-        counts = {name: sum(getattr(writer, name) for writer in all_) for name in ("transactions", "retried", "rolled_back")}
+        counts = {
+            name: sum(getattr(writer, name) for writer in all_) for name in ("transactions", "retried", "rolled_back")
+        }
         return ", ".join(f"{count} {name}" for name, count in counts.items())

@@ -19,6 +19,9 @@ from tools.processes import bound
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "postlude.cli.main", "run", "tests.acceptance.chaos_worker:app"]
+UNREACHABLE = 3
+"""The exit code of a command that could not reach its database."""
+PATIENCE = 30.0
 TAIL = 3000
 """Characters of a worker's output that a failure shows."""
 
@@ -30,9 +33,10 @@ class EndedByItself(AssertionError):
 class Place:
     """Where a worker process lives; when it is killed, another one comes."""
 
-    def __init__(self, name: str, log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, name: str, log: Path, environment: Mapping[str, str], traces: Path) -> None:
         self.name = name
         self.log = log
+        self._traces = traces
         self.frozen_until: float | None = None
         self.deaths = 0
         self._environment = environment
@@ -84,8 +88,17 @@ class Place:
             self.deaths += 1
 
     def check(self) -> None:
-        if self._process is not None and self._process.poll() is not None:
-            raise EndedByItself(f"{self.name} ended with exit code {self._process.returncode}")
+        """It lives, or it was killed, or it started while the database was away: nothing else may have happened."""
+        if self._process is None or (code := self._process.poll()) is None:
+            return
+        if code != UNREACHABLE or self.has_delivered:
+            raise EndedByItself(f"{self.name} (process {self.pid}) ended with exit code {code}")
+        self._process = None
+
+    @property
+    def has_delivered(self) -> bool:
+        """Since this process was started."""
+        return any(path.stat().st_size for path in self._traces.glob(f"*-{self.pid}.trace"))
 
     def output(self) -> str:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
@@ -102,7 +115,7 @@ class Fleet:
         own = {name: value for name, value in os.environ.items() if not name.startswith("POSTLUDE_")}
         env = {**own, "PYTHONPATH": str(ROOT), "CHAOS_TRACES": str(traces), **environment}
         self.traces = traces
-        self.places = [Place(f"worker {i}", folder / f"worker{i}.log", env) for i in range(1, count + 1)]
+        self.places = [Place(f"worker {i}", folder / f"worker{i}.log", env, traces) for i in range(1, count + 1)]
 
     def __enter__(self) -> Self:
         for place in self.places:
@@ -153,18 +166,30 @@ class Storm:
         await asyncio.sleep(self._random.uniform(*self._pause))
         self._fleet.tend()
         seconds = self._random.uniform(*self._freeze)
-        victim = self._victim()
         if callable(harm):
             self.done.append(harm.__name__)
             await harm()
-        elif victim is not None:
-            self.done.append(f"{harm} {victim.name}")
-            victim.kill() if harm == "kill" else victim.freeze(seconds)
+            return
+        victim = await self._victim()
+        self.done.append(f"{harm} {victim.name}")
+        if harm == "kill":
+            victim.kill()
+        else:
+            victim.freeze(seconds)
 
-    def _victim(self) -> Place | None:
+    async def _victim(self) -> Place:
+        """A worker that works: to kill one before it has begun would prove nothing."""
         places = list(self._fleet.places)
         self._random.shuffle(places)
-        return next((place for place in places if place.is_running), None)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            self._fleet.tend()
+            for place in places:
+                if place.is_running and place.has_delivered:
+                    return place
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no worker has delivered anything for {PATIENCE:g} s")
+            await asyncio.sleep(0.05)
 
 
 async def until(

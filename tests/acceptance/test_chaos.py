@@ -97,9 +97,9 @@ async def test_three_workers_on_postgres(private_postgres, tmp_path) -> None:
     async with prepared(url, fleet) as app:
         with fleet:
             storm = Storm(fleet, SEED, freeze=(LEASE * 1.2, LEASE * 2), pause=(0.3, 1.2))
-            harms: list[str | Callable[[], Awaitable[None]]] = [*storm.plan(kills=8, freezes=8)]
+            harms: list[str | Callable[[], Awaitable[None]]] = [*storm.plan(kills=7, freezes=7)]
             harms.insert(5, kill_postgres)
-            harms.insert(11, restart_postgres)
+            harms.insert(10, restart_postgres)
             load = Load(app, seed=SEED, parts=len(harms), linger=0.05)
             load.add(Moved, keys=500, each=40, writers=4)
             load.add(Called, keys=60, each=20, writers=1)

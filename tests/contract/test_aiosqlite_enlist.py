@@ -15,7 +15,7 @@ from postlude.enlist.sqlite3 import Sqlite3Adapter
 from postlude.errors import ConnectionClosed, DatabaseBusy, SchemaMissing
 from postlude.storage.sqlite.store import SqliteStore
 from postlude.testing.clock import ManualClock
-from postlude.testing.contracts.arrange import LANES, Arranged, event
+from postlude.testing.contracts.arrange import LANES, Arranged, Undo, event, undone
 from postlude.testing.contracts.enlist import EnlistContract
 
 
@@ -105,9 +105,7 @@ class TestAiosqliteAdapter(EnlistContract):
             await adapter.play(handle, given.store.scripts.append([event()]))
         await handle.close()
 
-    async def test_a_handle_that_is_not_open_yet_is_told(
-        self, adapter: AiosqliteAdapter, store: SqliteStore
-    ) -> None:
+    async def test_a_handle_that_is_not_open_yet_is_told(self, adapter: AiosqliteAdapter, store: SqliteStore) -> None:
         with pytest.raises(ConnectionClosed):
             adapter.require_transaction(aiosqlite.connect(store.database.path))
 
@@ -115,10 +113,10 @@ class TestAiosqliteAdapter(EnlistContract):
         self, adapter: AiosqliteAdapter, handles: Connections
     ) -> None:
         handle = await handles.open()
-        with pytest.raises(ZeroDivisionError):
+        with undone():
             async with adapter.savepoint(handle):
                 await handle.close()
-                raise ZeroDivisionError
+                raise Undo
 
 
 def test_the_adapter_does_not_import_the_driver() -> None:

@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from postlude.enlist.sqlite3 import Sqlite3Adapter
 from postlude.errors import ConnectionClosed, DatabaseBusy, NotInTransaction, SchemaMissing
 from postlude.storage.sqlite.store import SqliteStore
 from postlude.testing.clock import ManualClock
-from postlude.testing.contracts.arrange import LANES, Arranged, event
+from postlude.testing.contracts.arrange import LANES, Arranged, Undo, event, undone
 from postlude.testing.contracts.enlist import EnlistContract
 
 
@@ -22,7 +23,7 @@ class Connections:
         self.path = path
         self.opened: list[sqlite3.Connection] = []
 
-    async def open(self, isolation_level: str | None = None) -> sqlite3.Connection:
+    async def open(self, isolation_level: Any = None) -> sqlite3.Connection:
         self.opened.append(sqlite3.connect(self.path, timeout=0.05, isolation_level=isolation_level))
         return self.opened[-1]
 
@@ -122,9 +123,7 @@ class TestSqlite3Adapter(EnlistContract):
         with pytest.raises(DatabaseBusy, match="BEGIN IMMEDIATE"):
             await adapter.play(handle, given.store.scripts.append([event()]))
 
-    async def test_another_writer_is_told(
-        self, given: Arranged, adapter: Sqlite3Adapter, handles: Connections
-    ) -> None:
+    async def test_another_writer_is_told(self, given: Arranged, adapter: Sqlite3Adapter, handles: Connections) -> None:
         writer, handle = await handles.open(), await handles.open("")
         writer.execute("BEGIN IMMEDIATE")
         with pytest.raises(DatabaseBusy):
@@ -141,10 +140,10 @@ class TestSqlite3Adapter(EnlistContract):
         self, adapter: Sqlite3Adapter, handles: Connections
     ) -> None:
         handle = await handles.open()
-        with pytest.raises(ZeroDivisionError):
+        with undone():
             async with adapter.savepoint(handle):
                 handle.close()
-                raise ZeroDivisionError
+                raise Undo
         with pytest.raises(ConnectionClosed):
             async with adapter.savepoint(handle):
                 pass

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -14,11 +15,11 @@ import pytest
 
 from postlude.enlist.sqlite3 import Sqlite3Adapter
 from postlude.errors import BadUrl, DatabaseBusy, DatabaseUnavailable
-from postlude.storage.sqlite import database
 from postlude.storage.sqlite.schema import split
+from postlude.storage.sqlite.session import Session
 from postlude.storage.sqlite.store import SqliteStore
 from postlude.testing.clock import ManualClock
-from postlude.testing.contracts.arrange import LANES, Arranged, event
+from postlude.testing.contracts.arrange import LANES, Arranged, Undo, event, undone
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ class TestTheGate:
             registering = asyncio.create_task(given.register())
             await asyncio.sleep(0.02)
             assert not registering.done()
-        assert await registering
+        assert await registering in {live.id for live in await given.store.ownership.live_workers()}
 
     async def test_a_task_does_not_wait_for_itself(self, given: Arranged) -> None:
         async with given.store.transaction():
@@ -125,7 +126,7 @@ class TestTheGate:
         assert not registering.done()
         stranger.rollback()
         stranger.close()
-        assert await registering
+        assert await registering in {live.id for live in await given.store.ownership.live_workers()}
 
     async def test_a_pause_follows_each_long_transaction_but_not_for_its_caller(self, given: Arranged) -> None:
         async with given.store.transaction():
@@ -137,18 +138,20 @@ class TestTheGate:
         assert began - ended >= 0.1 * 0.05
         assert returned - ended < 0.05
 
-    async def test_other_writers_are_not_starved(self, given: Arranged, store: SqliteStore) -> None:
+    async def test_other_writers_are_not_starved(self, store: SqliteStore) -> None:
+        patient = SqliteStore(store.database.path, clock=ManualClock(), busy_timeout=10)
         stopping = asyncio.Event()
 
         async def hog() -> None:
             while not stopping.is_set():
-                async with given.store.transaction():
+                async with patient.transaction():
                     await asyncio.sleep(0.01)
 
         hogging = asyncio.create_task(hog())
         slowest = await asyncio.to_thread(partial(_write_often, store.database.path, times=30))
         stopping.set()
         await hogging
+        await patient.close()
         assert slowest < 2
 
     async def test_a_store_works_in_one_loop_after_another(self, tmp_path: Path) -> None:
@@ -167,24 +170,27 @@ class TestTheGate:
 
 class TestAHungHandler:
     async def test_its_connection_is_taken_away(self, given: Arranged, store: SqliteStore) -> None:
-        with pytest.raises(DatabaseUnavailable, match="taken away"):
+        async def hang() -> None:
             async with store.transaction() as tx:
                 await given.adapter.play(tx, store.scripts.append([event()]))
                 store.abandon(tx)
                 assert not given.adapter.is_in_transaction(tx)
                 with pytest.raises(sqlite3.OperationalError, match="readonly"):
                     await given.adapter.play(tx, store.scripts.append([event()]))
+
+        with pytest.raises(DatabaseUnavailable, match="taken away"):
+            await hang()
         await given.append(event())
         assert len(await given.pending()) == 1
 
     async def test_an_open_cursor_does_not_keep_the_lock(self, given: Arranged, store: SqliteStore) -> None:
         await given.append(*(event() for _ in range(500)))
-        with pytest.raises(ZeroDivisionError):
+        with undone():
             async with store.transaction() as tx:
                 await given.adapter.play(tx, store.scripts.append([event()]))
                 cursor = tx.execute("SELECT * FROM postlude_event")
                 cursor.fetchone()
-                raise ZeroDivisionError
+                raise Undo
         await given.append(event())
         assert len(await given.seqs()) == 501
         del cursor
@@ -202,28 +208,20 @@ class TestAHungHandler:
         del cursor
 
     async def test_a_statement_that_runs_for_ever_is_ended(self, given: Arranged, store: SqliteStore) -> None:
-        running, ended = threading.Event(), threading.Event()
-        told: list[sqlite3.Error] = []
+        running = threading.Event()
+        for_ever = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 
         def run_for_ever(tx: sqlite3.Connection) -> None:
-            try:
-                tx.execute("CREATE TEMP TABLE x (n)")
-                running.set()
-                tx.execute(
-                    "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) INSERT INTO x SELECT i FROM n"
-                )
-            except sqlite3.Error as error:
-                told.append(error)
-            ended.set()
+            running.set()
+            with suppress(sqlite3.Error):  # two threads share its error code, so it may even seem to go well
+                tx.execute(for_ever).fetchall()
 
-        with pytest.raises(TimeoutError):
+        with undone():
             async with store.transaction() as tx:
                 thread = asyncio.get_running_loop().run_in_executor(None, run_for_ever, tx)
-                async with asyncio.timeout(0.1):
-                    await asyncio.to_thread(running.wait)
-                    await asyncio.Event().wait()
+                await asyncio.to_thread(running.wait)
+                raise Undo
         await asyncio.wait_for(thread, 5)
-        assert [error.sqlite_errorname for error in told] == ["SQLITE_INTERRUPT"]
         await given.append(event())
 
     async def test_what_it_writes_afterwards_is_refused(self, given: Arranged, store: SqliteStore) -> None:
@@ -233,11 +231,11 @@ class TestAHungHandler:
             await ended.wait()
             await given.adapter.play(tx, store.scripts.append([event()]))
 
-        with pytest.raises(ZeroDivisionError):
+        with undone():
             async with store.transaction() as tx:
                 late = asyncio.create_task(write_late(tx))
                 await asyncio.sleep(0)
-                raise ZeroDivisionError
+                raise Undo
         async with store.transaction():
             ended.set()
             with pytest.raises(sqlite3.OperationalError, match="readonly"):
@@ -267,7 +265,7 @@ class TestAHungHandler:
 class TestSpeed:
     async def test_a_settle_of_500_takes_milliseconds(self, given: Arranged) -> None:
         await given.append(*(event(lane=index % LANES) for index in range(500)))
-        fence, entries = await given.own(), await given.store.reading.read_pending("broker", _tracks(), 100)
+        fence, entries = await given.own(), await given.pending()
         began = time.perf_counter()
         assert await given.store.settling.settle_sent(fence, entries) == set()
         assert len(entries) == 500
@@ -298,7 +296,7 @@ class TestSpeed:
         assert any(index in row[3] for row in plan), plan
 
     async def test_every_statement_can_be_prepared(self, store: SqliteStore) -> None:
-        def prepare(session: database.Session) -> None:
+        def prepare(session: Session) -> None:
             for statement in store.database.statements.values():
                 values = dict.fromkeys([*statement.parameters, "now"])
                 session.connection.execute(f"EXPLAIN {statement.sql}", values).fetchall()
@@ -327,9 +325,3 @@ def _write_often(path: str, *, times: int) -> float:
         slowest = max(slowest, time.monotonic() - began)
     connection.close()
     return slowest
-
-
-def _tracks():
-    from postlude.core.floors import Track
-
-    return [Track(lane, 1) for lane in range(LANES)]

@@ -17,6 +17,7 @@ from postlude import PostludeError, Settings
 from postlude.core.lifecycle import Status, mermaid
 from tests.docs.pages import DOCS, TOP, blocks, code, prose, rows, sections
 from tests.source_tree import ROOT
+from tools.suite import tiers
 
 REFERENCE = DOCS / "reference"
 SQLITE_ONLY = {"postlude_event_subject"}
@@ -64,6 +65,11 @@ async def test_schema_lists_every_column_of_postgresql(any_postgres_url: str) ->
         await connection.close()
     documented = _documented_columns()
     assert {table: documented[table] for table in documented.keys() - SQLITE_ONLY} == _by_table(map(tuple, found))
+
+
+def test_contributing_lists_every_tier() -> None:
+    listed = [code(row[0])[0] for row in rows(prose(ROOT / "CONTRIBUTING.md"))]
+    assert sorted(listed) == tiers()
 
 
 def test_glossary_is_in_order_and_has_every_word_once() -> None:

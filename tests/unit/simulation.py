@@ -264,7 +264,15 @@ class Database:
     def _deliveries(self, rows: Iterable[Row]) -> list[Delivery]:
         return [
             Delivery(
-                row.seq, UUID(int=row.seq), row.lane, row.key, 1, row.status, row.attempts, None, row.starts,
+                row.seq,
+                UUID(int=row.seq),
+                row.lane,
+                row.key,
+                1,
+                row.status,
+                row.attempts,
+                None,
+                row.starts,
                 self.is_blocked(row.key, row.seq),
             )  # fmt: skip
             for row in sorted(rows, key=lambda row: row.seq)

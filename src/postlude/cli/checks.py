@@ -51,6 +51,8 @@ def check_schema(status: SchemaStatus, problems: Sequence[str]) -> Finding:
         return Finding("schema", "fail", "it is not there", "Run `postlude db upgrade`.")
     if status.pending:
         return Finding("schema", "fail", f"pending: {', '.join(status.pending)}", "Run `postlude db upgrade`.")
+    if status.lanes is None:
+        return Finding("schema", "fail", "the number of lanes is not fixed yet", "Run `postlude db upgrade`.")
     if problems:
         return Finding(
             "schema", "fail", "; ".join(problems), "Compare with `postlude db sql`, or `postlude db verify`."

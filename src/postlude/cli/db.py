@@ -56,9 +56,9 @@ def status(*, json: AsJson = False, app: AppRef = None, database: Database = Non
         rows += [("lanes", found.lanes), ("installation", found.installation)]
         rows += [("pending", ", ".join(found.pending) or "nothing")]
         render.table(("what", "value"), rows)
-        if found.pending:
+        if is_behind(found):
             render.say("Run `postlude db upgrade`.")
-    raise typer.Exit(1 if found.pending else 0)
+    raise typer.Exit(1 if is_behind(found) else 0)
 
 
 @group.command()
@@ -87,6 +87,11 @@ def verify(*, json: AsJson = False, app: AppRef = None, database: Database = Non
     else:
         render.say("The schema is as it should be.")
     raise typer.Exit(1 if problems else 0)
+
+
+def is_behind(status: SchemaStatus) -> bool:
+    """Tables alone, made from `db sql`, are not enough: an upgrade also fixes the number of lanes."""
+    return bool(status.pending) or status.lanes is None
 
 
 async def _status(app: Postlude) -> SchemaStatus:

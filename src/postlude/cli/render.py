@@ -22,13 +22,15 @@ LEAST_WIDTH = 24
 """Of a column that wraps."""
 
 _CREDENTIALS = re.compile(r"(?<=://)([^\s/@:]*):\S*@")
+_WITHOUT_SCHEME = re.compile(r"(?<![/\w])([\w.-]+):(?!//)\S+@")
 _QUERY_SECRET = re.compile(r"([?&](?:[a-z_]*password|token|secret)=)[^\s&'\"]*", re.IGNORECASE)
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "dead": "red", "failed": "yellow", "sent": "green"}
 
 
 def redact(text: str) -> str:
     """The text without passwords, wherever a URL stands in it."""
-    return _QUERY_SECRET.sub(r"\1***", _CREDENTIALS.sub(r"\1@", text))
+    text = _WITHOUT_SCHEME.sub(r"\1@", _CREDENTIALS.sub(r"\1@", text))
+    return _QUERY_SECRET.sub(r"\1***", text)
 
 
 def stdout() -> Console:

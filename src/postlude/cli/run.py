@@ -46,10 +46,14 @@ def run(
     logs.configure(loaded.settings.log)
     if once:
         settled = using(loaded, lambda opened: opened.drain())
-        _answer({"settled": settled}, f"{settled:,} deliveries settled", json=json)
+        if json:
+            render.json({"settled": settled})
+        else:
+            render.say(f"{settled:,} deliveries settled.")
     elif workers == 1:
         using(loaded, _work)
-        _leave_hung_threads(json=json)
+        _ended(workers, 0, json=json)
+        _leave_hung_threads()
     else:
         _supervise(loaded, chosen, workers, json=json)
 
@@ -57,6 +61,7 @@ def run(
 async def _work(app: Postlude) -> None:
     if not (app.routes.brokers() or app.routes.handlers):
         log.warning("this app has no route and no handler: it only expands rows of SQL producers")
+    log.info("a worker starts")
     await app.run()
 
 
@@ -65,20 +70,18 @@ def _supervise(app: Postlude, reference: str, workers: int, *, json: bool) -> No
     command = [sys.executable, "-m", "postlude.cli.main", "run", reference, "--parent", str(os.getpid())]
     supervisor = Supervisor(command, workers, deadline=app.settings.worker.shutdown_timeout + KILL_MARGIN)
     code = asyncio.run(supervisor.run())
-    _answer({"workers": workers, "restarts": supervisor.restarts}, f"{workers} workers ended", json=json)
+    _ended(workers, supervisor.restarts, json=json)
     raise typer.Exit(code)
 
 
-def _answer(value: dict[str, int], text: str, *, json: bool) -> None:
+def _ended(workers: int, restarts: int, *, json: bool) -> None:
+    log.info("%d workers ended", workers)
     if json:
-        render.json(value)
-    else:
-        render.note(text)
+        render.json({"workers": workers, "restarts": restarts})
 
 
-def _leave_hung_threads(*, json: bool) -> None:
+def _leave_hung_threads() -> None:
     """A handler that hangs in its thread must not keep the process: Python would wait for it for ever."""
-    _answer({"workers": 1, "restarts": 0}, "the worker ended", json=json)
     hung = [one for one in threading.enumerate() if one.name.startswith("postlude-handler") and not one.daemon]
     for thread in hung:
         thread.join(PATIENCE)

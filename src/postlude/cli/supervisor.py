@@ -13,6 +13,7 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Sequence
+from types import FrameType
 
 log = logging.getLogger("postlude.cli")
 
@@ -40,7 +41,7 @@ class Supervisor:
         """Gives the exit code: 0 when all ended as they should."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
-            loop.add_signal_handler(number, self._signalled, number)
+            loop.add_signal_handler(number, self._signalled)
         log.info("%d workers start", self._count)
         try:
             await asyncio.gather(*(self._keep(place) for place in range(1, self._count + 1)))
@@ -81,11 +82,11 @@ class Supervisor:
         if code == USAGE:
             log.error("worker %d refuses to start; all workers end", place)
             self._code = USAGE
-            self._stop(signal.SIGTERM)
+            self._stop()
             return True
         if self._stopping.is_set():
             # A child that had no time to listen to the signal ends by it, which is as good.
-            if code not in (0, -signal.SIGTERM, -signal.SIGINT):
+            if code not in (0, -signal.SIGTERM):
                 log.warning("worker %d %s", place, _ending(code))
                 self._code = self._code or 1
             return True
@@ -93,19 +94,20 @@ class Supervisor:
             log.info("worker %d ended by itself", place)
         return code == 0
 
-    def _signalled(self, number: int) -> None:
+    def _signalled(self) -> None:
         if self._stopping.is_set():
             log.warning("ended at once; lanes are free when the lease ends")
             self._code = INTERRUPTED
             self._kill()
         else:
             log.info("stopping %d workers", len(self._children))
-            self._stop(number)
+            self._stop()
 
-    def _stop(self, number: int) -> None:
+    def _stop(self) -> None:
+        """SIGTERM, whichever came: a child that is only just starting ends by it without a traceback."""
         self._stopping.set()
         for child in self._children:
-            _send(child, number)
+            _send(child, signal.SIGTERM)
         asyncio.get_running_loop().call_later(self._deadline, self._kill)
 
     def _kill(self) -> None:
@@ -114,11 +116,21 @@ class Supervisor:
 
 
 def die_with(parent: int) -> None:
-    """In a child: end in good order when the parent is gone, even if it was killed. Linux only."""
+    """In a child: end in good order when the parent is gone, even if it was killed. Linux only.
+
+    The kernel tells it once for every thread the parent had, and a second SIGTERM would mean "at once": so it is told
+    by another signal, and the first of those becomes the one SIGTERM.
+    """
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        signal.signal(signal.SIGHUP, _orphaned)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
     if os.getppid() != parent:  # it died before we asked
         sys.exit(1)
+
+
+def _orphaned(_number: int, _frame: FrameType | None) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _send(child: Process, number: int) -> None:

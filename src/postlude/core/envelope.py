@@ -17,6 +17,7 @@ TRACEPARENT = "traceparent"
 MAX_HEADERS = 64
 MAX_HEADER_BYTES = 16_384
 _HEADER = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
+_VALUE = re.compile("[^\\r\\n\\x00\\ud800-\\udfff]*")
 _TRACE = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _OURS = ("ce_", "ce-", "postlude")
 _RESERVED = frozenset({"content-type", "message_id", "message-id", "correlation_id", "causation_id"})
@@ -39,7 +40,7 @@ def check_headers(headers: Mapping[Any, Any] | None) -> dict[str, str]:
         if not (isinstance(name, str) and isinstance(value, str)):
             raise NotEncodable(f"header {name!r} is not text to text", hint="Header names and values are strings.")
         lower = name.lower()
-        if not _HEADER.fullmatch(lower) or any(character in value for character in "\r\n\x00"):
+        if not _HEADER.fullmatch(lower) or not _VALUE.fullmatch(value):
             raise NotEncodable(
                 f"header {name!r} is not allowed",
                 hint="Names have letters, digits, . _ - and at most 128 characters; values have no line breaks.",

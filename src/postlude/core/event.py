@@ -15,6 +15,8 @@ from postlude.errors import ConfigurationError, InvalidKey, UnknownEvent
 C = TypeVar("C", bound=type[Any])
 SPEC = "__postlude_event__"
 MAX_KEY = 512
+TEXT = re.compile("[^\\x00\\ud800-\\udfff]*")
+"""What databases and brokers can hold: no NUL, nothing that UTF-8 cannot write."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,199}")
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+|[0-9]+")
 
@@ -117,9 +119,9 @@ def as_key(value: object) -> str | None:
             hint="Name a field of such a type, or give key= at the append.",
         )
     text = str(value)
-    if not text or len(text) > MAX_KEY or "\x00" in text:
+    if not text or len(text) > MAX_KEY or not TEXT.fullmatch(text):
         raise InvalidKey(
-            f"a key has 1 to {MAX_KEY} characters and no NUL; this one has {len(text)}",
+            f"a key has 1 to {MAX_KEY} characters and no NUL or lone surrogate; this one has {len(text)}",
             hint="Use the id of what must stay in order.",
         )
     return text
@@ -138,7 +140,7 @@ def _spec(
     on_dead: Literal["block", "skip"] | None = None,
 ) -> EventSpec:
     name = type_of(cls.__name__) if type is None else type
-    fields = _fields(cls)
+    fields = fields_of(cls)
     for field in (*((key,) if key else ()), *subjects):
         if field not in fields:
             raise ConfigurationError(
@@ -155,7 +157,8 @@ def _spec(
     return EventSpec(cls, name, version, topic or topic_of(name), key, entity, tuple(subjects), record_only, on_dead)
 
 
-def _fields(cls: type[Any]) -> frozenset[str]:
+def fields_of(cls: type[Any]) -> frozenset[str]:
+    """The names of an event class's fields."""
     for attribute in ("__struct_fields__", "model_fields"):
         if hasattr(cls, attribute):
             return frozenset(getattr(cls, attribute))

@@ -19,6 +19,7 @@ class Intake:
         self.blocked = BlockedMap()
         self.ready = Ready(ordered_failure=ordered_failure)
         self._cautious: dict[int, int] = {}
+        self._fresh: set[int] = set()
         self._concluded: set[int] = set()
         self._failing: dict[int, str] = {}
         self._doubtful: set[str] = set()
@@ -31,6 +32,7 @@ class Intake:
     def own(self, lane: int, cautious_to: int) -> None:
         """A new lane starts from the beginning. Up to `cautious_to` its entries run one at a time."""
         self._cautious[lane] = cautious_to
+        self._fresh.add(lane)
         self.floors.own([lane])
 
     def disown(self, lanes: Iterable[int]) -> None:
@@ -57,7 +59,9 @@ class Intake:
     # ------------------------------------------------------------ reading
 
     def begin(self) -> None:
-        """A read begins: what is concluded from now on may still come back in its rows."""
+        """A read begins: what is concluded from now on may still come back in its rows, and of a lane that is owned
+        from now on, or again, it knows only a part."""
+        self._fresh.clear()
         self._concluded.clear()
         self._doubtful.clear()
 
@@ -71,7 +75,9 @@ class Intake:
         accepted = 0
         doubtful = self._doubtful.union(self._failing.values())
         for row in rows:
-            if row.lane not in self._cautious or row.seq in self.ready or row.seq in self._concluded:
+            if row.lane not in self._cautious or row.lane in self._fresh:
+                continue
+            if row.seq in self.ready or row.seq in self._concluded:
                 continue
             if not wanted(row):
                 continue

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 
 import msgspec
+
+LONGEST = 1e9
+"""Thirty years; more is a mistake."""
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -19,9 +23,9 @@ class Retry(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
             raise ValueError(f"max_attempts must be at least 1, not {self.max_attempts}")
-        if self.base_delay < 0 or self.max_delay < 0:
-            raise ValueError("delays cannot be negative")
-        if self.multiplier < 1:
+        if not (0 <= self.base_delay <= LONGEST and 0 <= self.max_delay <= LONGEST):
+            raise ValueError(f"delays cannot be negative, nor longer than {LONGEST:g} seconds")
+        if not self.multiplier >= 1:
             raise ValueError(f"multiplier must be at least 1, not {self.multiplier}")
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"jitter must lie between 0 and 1, not {self.jitter}")
@@ -34,11 +38,17 @@ class Retry(msgspec.Struct, frozen=True):
         """
         if attempts < 1:
             raise ValueError(f"attempts must be at least 1, not {attempts}")
-        # Cap the exponent first: 2.0 ** 10000 overflows long before the cap applies.
-        steps = min(attempts - 1, 1000 if self.multiplier <= 2 else 300)
-        seconds = min(self.base_delay * self.multiplier**steps, self.max_delay)
+        seconds = min(self.base_delay * _power(self.multiplier, attempts - 1), self.max_delay)
         return timedelta(seconds=seconds * (1 + self.jitter * (2 * chance - 1)))
 
     def is_exhausted(self, attempts: int, *, max_attempts: int | None = None) -> bool:
         """Have all attempts been used? An entry may carry its own maximum."""
         return attempts >= (max_attempts or self.max_attempts)
+
+
+def _power(multiplier: float, exponent: int) -> float:
+    """Bounded where floats end, so that any number of attempts has a delay."""
+    try:
+        return min(multiplier**exponent, sys.float_info.max)
+    except OverflowError:
+        return sys.float_info.max

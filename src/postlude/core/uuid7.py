@@ -17,10 +17,13 @@ def uuid7(milliseconds: int, random: int) -> UUID:
 
 
 def time_of(event_id: UUID) -> datetime | None:
-    """When a v7 id was made; None for ids of other versions."""
+    """When a v7 id was made; None for ids of other versions. Its 48 bits reach beyond the years that Python knows."""
     if event_id.version != 7:
         return None
-    return datetime.fromtimestamp((event_id.int >> 80) / 1000, UTC)
+    try:
+        return datetime.fromtimestamp((event_id.int >> 80) / 1000, UTC)
+    except ValueError:
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def first_of(moment: datetime) -> UUID:

@@ -128,8 +128,9 @@ class Insight:
             raise ConfigurationError(f"limit must lie between 1 and {MAX_PAGE}, not {limit}")
         if which.status in OUTCOMES:
             return await self._settled(which, limit, after)
-        seq = int(after) if after is not None and after.isdecimal() else 0
-        rows = await self._records.list_open(which, after=seq, limit=limit)
+        if after and not after.isdecimal():
+            raise _astray(after)
+        rows = await self._records.list_open(which, after=int(after or 0), limit=limit)
         items = [_delivery(row) for row in rows]
         return Page(items, str(items[-1].seq) if len(items) == limit else None)
 
@@ -173,6 +174,8 @@ class Insight:
 
     async def _settled(self, which: Filter, limit: int, after: str | None) -> Page:
         event_id, _, seq = (after or "").partition(":")
+        if after and not seq.isdecimal():
+            raise _astray(after)
         start = (as_uuid(event_id), int(seq)) if after else (UUID(int=0), 0)
         rows = await self._records.list_settled(which, after=start, limit=limit)
         items = [_delivery({**row, "status": row["outcome"]}) for row in rows]
@@ -202,6 +205,11 @@ def as_uuid(value: UUID | str) -> UUID:
         return UUID(value)
     except (ValueError, AttributeError, TypeError) as error:
         raise NotFound(f"{value!r} is not an event id", hint="An event id is a UUID.") from error
+
+
+def _astray(after: str) -> ConfigurationError:
+    hint = "Give back the `after` of the page before, with the same filters."
+    return ConfigurationError(f"{after!r} is not where a page of this list ended", hint=hint)
 
 
 def _delivery(row: dict[str, Any]) -> DeliveryView:

@@ -15,13 +15,14 @@ import msgspec
 from postlude.core.codec import CONTENT_TYPE, digest, encode
 from postlude.core.delivery import PRIORITIES
 from postlude.core.envelope import TRACEPARENT, check_headers, traceparent
-from postlude.core.event import EventSpec, as_key, spec_of
+from postlude.core.event import TEXT, EventSpec, as_key, spec_of
 from postlude.core.uuid7 import time_of, uuid7
 from postlude.errors import (
     ConfigurationError,
     InvalidId,
     InvalidKey,
     NaiveDatetime,
+    NotEncodable,
     PayloadTooLarge,
     Unroutable,
 )
@@ -69,11 +70,6 @@ class Preparing:
         key = spec.key_of(event) if message.key is None else as_key(message.key)
         if message.priority not in PRIORITIES:
             raise ConfigurationError(f"priority is high, normal or low, not {message.priority!r}")
-        if key is not None and message.priority != "normal":
-            raise InvalidKey(
-                f"{spec.type} has a key, so it cannot have priority {message.priority!r}",
-                hint="A key means order and a priority would break it: use one or the other.",
-            )
         payload = encode(event)
         if len(payload) > self._max_bytes:
             raise PayloadTooLarge(f"{spec.type} has {len(payload)} bytes; payload.max_bytes is {self._max_bytes}")
@@ -85,7 +81,14 @@ class Preparing:
         routes = self._routes.resolve(spec, message.event, event_id, key, self._installed.lanes)
         if not routes and not spec.record_only:
             raise Unroutable(f"nobody receives {spec.type}: there is no route and no handler for it")
+        if message.priority != "normal" and (key is not None or any(route.key is not None for route in routes)):
+            raise InvalidKey(
+                f"{spec.type} has a key, so it cannot have priority {message.priority!r}",
+                hint="A key means order and a priority would break it: use one or the other.",
+            )
         subjects = spec.subjects_of(message.event) if message.subjects is None else tuple(map(str, message.subjects))
+        for text in (message.topic, message.correlation_id, *subjects):
+            _require_storable(text)
         return Prepared(
             event_id=event_id,
             type=spec.type,
@@ -137,6 +140,13 @@ def _headers(given: Mapping[str, str] | None, cause: current.Cause | None) -> st
     parent = None if cause is None else cause.traceparent
     headers[TRACEPARENT] = traceparent(headers.get(TRACEPARENT), parent, int.from_bytes(os.urandom(24), "big"))
     return msgspec.json.encode(headers).decode()
+
+
+def _require_storable(text: str | None) -> None:
+    if text is not None and not TEXT.fullmatch(text):
+        raise NotEncodable(
+            f"{text!r} cannot be stored", hint="Topics, correlation ids and subjects have no NUL and no lone surrogate."
+        )
 
 
 def _attempts(given: int | None) -> int | None:

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from postlude.core.delivery import StoredEvent
-from postlude.core.event import EventSpec, as_key, spec_of
+from postlude.core.event import EventSpec, as_key, fields_of, spec_of
 from postlude.core.lanes import lane_of
 from postlude.core.outcome import Policy
 from postlude.core.retry import Retry
@@ -107,4 +107,7 @@ def route_of(event: Any, to: str, topic: str | None, key: str | None) -> BrokerR
         if key is not None:
             raise ConfigurationError("a route for every event cannot name a key field")
         return BrokerRoute(EVERYTHING, to, topic, None)
-    return BrokerRoute(spec_of(event).type, to, topic, key)
+    spec = spec_of(event)
+    if key is not None and key not in fields_of(spec.cls):
+        raise ConfigurationError(f"{spec.cls.__qualname__} has no field {key!r} to be the key of its route")
+    return BrokerRoute(spec.type, to, topic, key)

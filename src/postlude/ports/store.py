@@ -70,7 +70,8 @@ class Settling(Protocol):
         """Commit an attempt before it begins (status claimed, attempts and starts + 1). Gives the seqs started."""
 
     async def settle_sent(self, fence: Fence, deliveries: Sequence[Delivery]) -> set[int]:
-        """Delete the rows and write receipts, in one statement. Gives the seqs that were *not* there or not ours."""
+        """Delete the rows and write receipts, in one statement. Gives the seqs that are still there: not ours any
+        more. What is gone already was settled before, by us or by an operator."""
 
     async def record(self, fence: Fence, verdicts: Sequence[Verdict]) -> set[int]:
         """Write verdicts other than sent, each only if its row is still as it was read. Gives the seqs changed."""
@@ -274,6 +275,9 @@ class Store(Protocol):
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         """A transaction of our own, on a handle that the enlist adapters know."""
+
+    def abandon(self, handle: Any) -> None:
+        """Take the handle of a transaction away from a user who hangs; safe from any thread."""
 
     async def server(self) -> dict[str, Any]:
         """What `doctor` wants to know: version, clock, settings."""

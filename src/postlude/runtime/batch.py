@@ -110,9 +110,10 @@ class Batch:
         if self._verdicts:
             verdicts = [verdict for _, verdict in self._verdicts]
             changed = await self._persist(lambda: settling.record(self._fence, verdicts))
-            self._conclude([delivery for delivery, _ in self._verdicts])
-            self._explain(len(verdicts) - len(changed))
             recorded = [pair for pair in self._verdicts if pair[1].seq in changed]
+            # The others are read again: a lane that was lost and is ours once more would hide them.
+            self._conclude([delivery for delivery, _ in recorded])
+            self._explain(len(verdicts) - len(changed))
             self._parts.watchers.recorded(self._way.name, recorded)
 
     def give_up(self) -> None:
@@ -138,8 +139,10 @@ class Batch:
             if delivery.seq in started:
                 delivery.status, delivery.started = Status.claimed, True
                 delivery.attempts += 1
-        refused = {one.seq for one in first} - started
-        return [one for one in batch if one.seq not in refused]
+        # A refusal means that the lane may be lost: what follows there must not overtake what was refused.
+        asked = {one.seq for one in first}
+        refused = {one.lane for one in able if one.seq not in started}
+        return [one for one in batch if one.seq in started or (one.seq not in asked and one.lane not in refused)]
 
     async def _load(self, batch: list[Delivery]) -> list[Entry]:
         """Events by id, after the deliveries; one that is missing becomes a dead letter that says so."""

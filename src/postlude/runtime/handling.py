@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -45,7 +45,7 @@ GRACE = 5.0
 REJECTED = (Reject, ContractViolation, ConfigurationError, UnknownEvent, Unroutable)
 """No further attempt could help."""
 SERIALISATION = ("40001", "40P01")
-LOST_CONNECTION = ("08", "57")
+LOST_CONNECTION = ("08", "57P")  # not 57014: a statement that takes too long would be tried for ever
 
 
 class HandlingParts(msgspec.Struct, frozen=True):
@@ -56,10 +56,14 @@ class HandlingParts(msgspec.Struct, frozen=True):
     settling: Settling
     handles: Handles
     transactions: Transactions
+    abandon: Callable[[Any], None]
+    """Takes a transaction's handle away from a thread that hangs."""
     threads: Threads
     keep_messages: bool
     transaction_limit: float | None = None
     """SQLite has one writer: how long a handler may hold it."""
+    places: asyncio.Semaphore | None = None
+    """How many handlers may hold a connection of our own pool: relays, ticks and appends need some too."""
 
 
 class _Undone(Exception):
@@ -134,7 +138,7 @@ class HandlerDestination:
     async def _in_transaction(self, entry: Entry, event: object, fence: Fence) -> None:
         """Lock and settle first, then the handler, then its events: one commit or none."""
         limit = min(self._handler.timeout, self._parts.transaction_limit or self._handler.timeout)
-        async with self._transaction() as handle:
+        async with self._place(), self._transaction() as handle:
             await self._settle(handle, entry.delivery, fence, limit)
             context = self._context(entry, handle)
             await self._handle(event, context, handle, limit)
@@ -181,6 +185,23 @@ class HandlerDestination:
     # ------------------------------------------------------------ pieces
 
     @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        """Not for ever: the wait is part of the time after which a worker is taken for hung."""
+        places = self._parts.places
+        if places is None:
+            yield
+            return
+        try:
+            async with asyncio.timeout(CALL_MARGIN):
+                await places.acquire()
+        except TimeoutError as error:
+            raise DatabaseUnavailable("other handlers hold every connection that handlers may have") from error
+        try:
+            yield
+        finally:
+            places.release()
+
+    @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[Any]:
         async with self._parts.transactions() as handle:
             adapter = self._parts.handles.adapter(handle)
@@ -225,6 +246,8 @@ class HandlerDestination:
             async with asyncio.timeout(limit):
                 return await started
         except TimeoutError as error:
+            if not self._handler.is_async and context.tx is not None:
+                self._parts.abandon(context.tx)
             raise self._timeout(limit) from error
 
     def _warn_of_waiting(self) -> None:
@@ -258,7 +281,7 @@ class HandlerDestination:
 def _is_transient(error: BaseException) -> bool:
     """Serialisation failures, deadlocks and lost connections burn no attempt."""
     code = getattr(error, "sqlstate", None)
-    if isinstance(code, str) and (code in SERIALISATION or code[:2] in LOST_CONNECTION):
+    if isinstance(code, str) and (code in SERIALISATION or code.startswith(LOST_CONNECTION)):
         return True
     return isinstance(error, (DatabaseUnavailable, ConnectionClosed))
 

@@ -180,7 +180,7 @@ class Worker:
         self._renewal.distrust()
         for holder in self._holders:
             holder.disown(set(range(holder.lanes_in_all)))
-        with contextlib.suppress(DatabaseUnavailable):
+        with contextlib.suppress(DatabaseUnavailable, Buried):  # the next tick tries again
             await self._register()
 
     async def _beats(self) -> None:

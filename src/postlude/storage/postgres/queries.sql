@@ -141,7 +141,7 @@ free AS MATERIALIZED (
     SELECT d.seq
       FROM unnest(:seqs::bigint[], :was_statuses::text[], :was_attempts::integer[]) AS v (seq, status, attempts)
       JOIN postlude.postlude_delivery d ON d.seq = v.seq AND d.status = v.status AND d.attempts = v.attempts
-     WHERE EXISTS (SELECT 1 FROM alive)
+     WHERE d.destination = :destination AND EXISTS (SELECT 1 FROM alive)
        AND d.lane = ANY(ARRAY(
            SELECT l.lane FROM unnest(:lanes::smallint[], :epochs::bigint[]) AS f (lane, epoch)
              JOIN postlude.postlude_lane l ON l.lane = f.lane AND l.epoch = f.epoch
@@ -181,8 +181,8 @@ UPDATE postlude.postlude_delivery d
   FROM unnest(:seqs::bigint[], :was_statuses::text[], :was_attempts::integer[], :statuses::text[], :blocks::boolean[],
               :attempts::integer[], :starts::smallint[], :delays::float8[], :untils::timestamptz[], :errors::text[])
        AS v (seq, was_status, was_attempts, status, blocks, attempts, starts, delay, until, error)
- WHERE d.seq = v.seq AND d.status = v.was_status AND d.attempts = v.was_attempts AND EXISTS (SELECT 1 FROM alive)
-   AND d.lane = ANY(ARRAY(
+ WHERE d.seq = v.seq AND d.status = v.was_status AND d.attempts = v.was_attempts AND d.destination = :destination
+   AND EXISTS (SELECT 1 FROM alive) AND d.lane = ANY(ARRAY(
        SELECT l.lane FROM unnest(:lanes::smallint[], :epochs::bigint[]) AS f (lane, epoch)
          JOIN postlude.postlude_lane l ON l.lane = f.lane AND l.epoch = f.epoch
         WHERE l.destination = :destination AND l.owner = :worker))

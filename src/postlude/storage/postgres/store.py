@@ -54,6 +54,9 @@ class PostgresStore:
         async with self.database.transaction() as connection:
             yield connection
 
+    def abandon(self, handle: object) -> None:
+        """Nothing to take away: a thread cannot use a connection of this loop."""
+
     async def server(self) -> dict[str, Any]:
         async with self.database.connection() as connection:
             row = await connection.fetchrow(

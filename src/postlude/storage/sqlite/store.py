@@ -54,9 +54,10 @@ class SqliteStore:
         """Begun with BEGIN IMMEDIATE. Nobody else in this process writes until it ends, so keep it short."""
         return self.database.lend()
 
-    def abandon(self, connection: sqlite3.Connection) -> None:
+    def abandon(self, handle: object) -> None:
         """Roll back a transaction whose user hangs and let nothing more be written through it; from any thread."""
-        self.database.abandon(connection)
+        if isinstance(handle, sqlite3.Connection):
+            self.database.abandon(handle)
 
     async def server(self) -> dict[str, Any]:
         return await self.database.read(self._server)

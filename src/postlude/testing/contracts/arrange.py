@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
@@ -20,6 +21,17 @@ from postlude.ports.store import Store
 LANES = 8
 LEASE = 15.0
 TO = "broker"
+
+
+class Undo(Exception):
+    """Raised by a test to have its block rolled back."""
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    """The block raises Undo, and it comes through."""
+    with pytest.raises(Undo):
+        yield
 
 
 def event(
@@ -88,7 +100,7 @@ class Arranged(NamedTuple):
     async def register(self, *destinations: str, lanes: int = LANES) -> UUID:
         """A worker that owns nothing yet."""
         worker = uuid4()
-        served = {destination: ("broker", lanes) for destination in destinations or (TO,)}
+        served = dict.fromkeys(destinations or (TO,), ("broker", lanes))
         await self.store.ownership.register(worker, "w", served, LEASE)
         return worker
 

@@ -12,7 +12,7 @@ from postlude.errors import ConnectionClosed, IdConflict, NotInTransaction
 from postlude.ports.append import Prepared
 from postlude.ports.enlist import Adapter
 from postlude.ports.store import Store
-from postlude.testing.contracts.arrange import Arranged, event
+from postlude.testing.contracts.arrange import Arranged, Undo, event, undone
 
 
 class Handles(Protocol):
@@ -120,10 +120,10 @@ class EnlistContract:
     ) -> None:
         before, inside, after = event(), event(), event()
         await _append(adapter, given, handle, before)
-        with pytest.raises(ZeroDivisionError):
+        with undone():
             async with adapter.savepoint(handle):
                 await _append(adapter, given, handle, inside)
-                raise ZeroDivisionError
+                raise Undo
         await _append(adapter, given, handle, after)
         await handles.commit(handle)
         assert [one.event_id for one in await given.pending()] == [before.event_id, after.event_id]
@@ -141,10 +141,10 @@ class EnlistContract:
     async def test_savepoints_nest(self, given: Arranged, adapter: Adapter, handles: Handles, handle: Any) -> None:
         async with adapter.savepoint(handle):
             await _append(adapter, given, handle, event())
-            with pytest.raises(ZeroDivisionError):
+            with undone():
                 async with adapter.savepoint(handle):
                     await _append(adapter, given, handle, event())
-                    raise ZeroDivisionError
+                    raise Undo
         await handles.commit(handle)
         assert len(await given.pending()) == 1
 

@@ -1,7 +1,5 @@
 """The lifecycle: the database refuses what core.lifecycle does not know."""
 
-# ruff: noqa: S101 - asserting is a suite's work
-
 from __future__ import annotations
 
 from typing import Any

@@ -98,6 +98,15 @@ class OwnershipContract(StoreUnderTest):
         again = await given.own(count=LANES)
         assert again.epochs == {1: 3, 2: 3}
 
+    async def test_the_database_says_what_a_worker_owns(self, given: Arranged) -> None:
+        worker = await given.register(TO, "shop")
+        mine, shop = await given.own(worker=worker, count=3), await given.own("shop", worker=worker, count=1)
+        await given.own(count=2)
+        assert await given.store.ownership.owned_lanes(worker) == {TO: mine.epochs, "shop": shop.epochs}
+        await given.store.ownership.release_lanes(mine)
+        assert await given.store.ownership.owned_lanes(worker) == {"shop": shop.epochs}
+        assert await given.store.ownership.owned_lanes(uuid4()) == {}
+
     async def test_only_the_owner_releases_and_only_its_epoch(self, given: Arranged) -> None:
         fence = await given.own(count=LANES)
         await given.store.ownership.release_lanes(Fence(uuid4(), TO, fence.epochs))

@@ -1,0 +1,107 @@
+"""The examples run as they are, in a folder and on a database of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from postlude import Event, Postlude, event
+from tests.databases import finish
+from tests.docs.pages import DOCS, Block, blocks
+from tests.source_tree import ROOT
+
+EXAMPLES = ROOT / "examples"
+MAIN = [sys.executable, "-m", "postlude.cli.main"]
+
+
+def test_quickstart_appends_and_a_worker_delivers(tmp_path: Path) -> None:
+    assert _run([sys.executable, EXAMPLES / "quickstart.py"], tmp_path) == ""
+    delivered = _run([*MAIN, "run", "quickstart:app", "--once"], tmp_path, PYTHONPATH=str(EXAMPLES))
+    assert delivered.splitlines()[0] == "reserve stock for o-1"
+
+
+def test_quickstart_is_that_of_the_readme() -> None:
+    shown = next(block for block in blocks(ROOT / "README.md") if block.language == "python")
+    assert (EXAMPLES / "quickstart.py").read_text().partition('"""\n\n')[2] == shown.text
+
+
+def test_quickstart_has_at_most_sixteen_lines_of_code() -> None:
+    """Fifteen, and the one that makes a table."""
+    lines = (EXAMPLES / "quickstart.py").read_text().partition('"""\n\n')[2].splitlines()
+    assert len([line for line in lines if line.strip()]) <= 16
+
+
+def test_service_works_while_it_runs(tmp_path: Path) -> None:
+    assert _run([sys.executable, EXAMPLES / "service.py"], tmp_path) == "welcome ada grace\n"
+
+
+def test_shop_on_postgresql(tmp_path: Path, any_postgres_url: str) -> None:
+    printed = _run([sys.executable, EXAMPLES / "shop_postgres.py", any_postgres_url], tmp_path)
+    types = sorted(line.split()[1] for line in printed.splitlines())
+    # Two orders of different keys: either may be the one that gets the lamps.
+    assert types == ["1", "order.placed", "order.placed", "stock.reserved", "stock.short"]
+
+
+def test_raw_sql_is_that_of_the_guide() -> None:
+    text = (EXAMPLES / "raw_sql.sql").read_text()
+    assert "".join(line for line in text.splitlines(keepends=True) if not line.startswith("--")) == _raw_sql()[0].text
+
+
+def test_raw_sql_on_postgresql(any_postgres_url: str) -> None:
+    async def produce() -> None:
+        connection = await asyncpg.connect(any_postgres_url)
+        try:
+            await connection.execute("CREATE TABLE orders (id text, total integer)")
+            await connection.execute((EXAMPLES / "raw_sql.sql").read_text())
+        finally:
+            await connection.close()
+
+    finish(produce())
+    assert finish(_deliver(any_postgres_url)) == [("o-1", 42)]
+
+
+def test_raw_sql_on_sqlite(sqlite_url: str) -> None:
+    script = _raw_sql()[1].text
+    command = [sys.executable, "-c", "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])"]
+    subprocess.run([*command, sqlite_url.removeprefix("sqlite:///"), script], check=True)
+    assert finish(_deliver(sqlite_url)) == [("o-1", 42)]
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda script: script.name)
+def test_every_example_is_tried(script: Path) -> None:
+    assert script.name in Path(__file__).read_text()
+
+
+def _raw_sql() -> list[Block]:
+    return [block for block in blocks(DOCS / "guides" / "raw-sql.md") if block.language == "sql"]
+
+
+async def _deliver(url: str) -> list[tuple[str, int]]:
+    @event(key="order_id")
+    class OrderPlaced(Event):
+        order_id: str
+        total: int
+
+    handled = []
+
+    async def note(placed: OrderPlaced) -> None:
+        handled.append((placed.order_id, placed.total))
+
+    app = Postlude(url)
+    app.on(OrderPlaced, name="note")(note)
+    async with app:
+        await app.drain()
+    return handled
+
+
+def _run(command: list[str | Path], folder: Path, **environment: str) -> str:
+    """What it prints. Warnings are errors, there too."""
+    env = {**os.environ, **environment, "PYTHONWARNINGS": "error"}
+    ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=50, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
