@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from postlude.brokers.memory import MemoryBroker
 from postlude.enlist.aiosqlite import AiosqliteAdapter
@@ -59,7 +59,7 @@ def redacted(url: str) -> str:
         user = f"{parts.username}@" if parts.username else ""
     except ValueError:
         return "<unreadable URL>"
-    return urlunsplit((parts.scheme, f"{user}{host}", parts.path, "", ""))
+    return f"{parts.scheme}://{user}{host}{parts.path}"
 
 
 def _scheme(url: str) -> str:

@@ -76,10 +76,12 @@ class PayloadTooLarge(PostludeError):
 
 class NotEncodable(PostludeError):
     code = "append.not_encodable"
+    default_hint = "Use fields of plain types, and headers of text."
 
 
 class InvalidKey(PostludeError):
     code = "append.invalid_key"
+    default_hint = "A key is text, an integer or a UUID, and goes without a priority."
 
 
 class InvalidId(PostludeError):
@@ -124,34 +126,42 @@ class LanesDiffer(PostludeError):
 
 class SettingsError(PostludeError):
     code = "settings.invalid"
+    default_hint = "See the reference of settings for the names and what they may be."
 
 
 class BadUrl(SettingsError):
     code = "settings.bad_url"
+    default_hint = "Use URLs such as sqlite:///shop.db, postgresql://user@host/database or memory://."
 
 
 class MissingExtra(PostludeError):
     code = "settings.missing_extra"
+    default_hint = "Install the extra, such as pip install 'postlude[postgres]'."
 
 
 class ConfigurationError(PostludeError):
     code = "configuration.refused"
+    default_hint = "Correct the declaration; nothing was changed."
 
 
 class ContractViolation(PostludeError):
     code = "handler.contract_violation"
+    default_hint = "Return Ok, Err or None as the handler declares it."
 
 
 class HandlerTimeout(PostludeError):
     code = "handler.timeout"
+    default_hint = "Make the handler shorter, or raise its timeout."
 
 
 class EventMissing(PostludeError):
     code = "delivery.event_missing"
+    default_hint = "Its event is past its retention, or was removed by hand: discard the delivery."
 
 
 class NotFound(PostludeError):
     code = "insight.not_found"
+    default_hint = "It never was, or retention has removed it."
 
 
 class BrokerUnavailable(PostludeError):

@@ -169,7 +169,7 @@ def _convert(tables: Mapping[str, Any], cls: type[Any], prefix: str = "") -> Any
     try:
         return msgspec.convert(tables, cls, strict=False)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"{prefix}{error}", hint=_nearest(tables, cls)) from error
+        raise SettingsError(f"{prefix}{error}", hint=_nearest(tables, cls) or None) from error
 
 
 def _nearest(tables: Mapping[str, Any], cls: type[Any], prefix: str = "") -> str:
@@ -196,6 +196,8 @@ def _from_file(directory: Path) -> dict[str, Any]:
                 raise SettingsError(f"{path.name} is not valid TOML: {error}") from error
             for name in table:
                 found = found.get(name, {})
+                if not isinstance(found, dict):
+                    raise SettingsError(f"{name} in {path.name} is not a table")
             if found:
                 return dict(found)
     return {}
@@ -210,6 +212,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         table = tables
         for group in groups:
             table = table.setdefault(group, {})
+            if not isinstance(table, dict):
+                raise SettingsError(f"{PREFIX}{group.upper()} is a group of settings and has no value of its own")
         table[last] = value
     return tables
 

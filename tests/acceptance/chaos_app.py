@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -38,6 +39,14 @@ class Called(Event):
     n: int
 
 
+@event(key="key")
+class Lingered(Event):
+    """For a handler that takes its time."""
+
+    key: str
+    seconds: float
+
+
 class Trace(msgspec.Struct, frozen=True, array_like=True):
     """A delivery as its receiver saw it; the clock is the machine's, so that traces of processes can be compared."""
 
@@ -58,7 +67,7 @@ class Traces:
         os.write(self._file, msgspec.json.encode(Trace(time.monotonic_ns(), event_id, key, n)) + b"\n")
 
 
-def make_app(url: str, traces: Path, **settings: Any) -> Postlude:
+def make_app(url: str | None, traces: Path, **settings: Any) -> Postlude:
     """`Moved` has its effect in the database and goes to a broker; `Called` goes to a handler without a transaction."""
     app = Postlude(url, broker="memory://", settings=Settings.load(**settings))
     app.route(Moved)
@@ -86,5 +95,10 @@ def make_app(url: str, traces: Path, **settings: Any) -> Postlude:
     @app.on(Called, name="call", transactional=False, retry=patient, timeout=CALL_TIMEOUT)
     async def call(called_out: Called, ctx: Context) -> None:
         called.add(ctx.event_id, called_out.key, called_out.n)
+
+    @app.on(Lingered, name="linger", transactional=False, retry=patient, timeout=120)
+    async def linger(lingered: Lingered, ctx: Context) -> None:
+        called.add(ctx.event_id, lingered.key, 0)
+        await asyncio.sleep(lingered.seconds)
 
     return app

@@ -112,9 +112,15 @@ class Load:
         self._linger = linger
         self._released = [asyncio.Event() for _ in range(parts)]
         self._tasks: list[asyncio.Task[None]] = []
+        self._size = 0
         self.writers: dict[Kind, list[Writer]] = {Moved: [], Called: []}
 
+    @property
+    def part_size(self) -> int:
+        return self._size // len(self._released)
+
     def add(self, kind: Kind, *, keys: int, each: int, writers: int) -> None:
+        self._size += keys * each
         names = [f"{kind.__name__}-{i}" for i in range(keys)]
         for i in range(writers):
             writer = Writer(self._app, kind, names[i::writers], seed=self._seed, linger=self._linger)

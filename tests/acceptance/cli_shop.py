@@ -41,7 +41,7 @@ class OrderPlaced(Event):
 
 
 def shop_on(url: str) -> Postlude:
-    settings = Settings.load(retry={"base_delay_seconds": 0}, lane={"lease": 2.0})
+    settings = Settings.load(retry={"base_delay_seconds": 0}, lane={"lease": 4.0})
     shop = Postlude(url, broker="memory://", settings=settings)
     shop.route(OrderPlaced)
 
@@ -130,15 +130,23 @@ def start(*arguments: str, database: str = "", **env: str) -> subprocess.Popen[s
 
 
 def finish(process: subprocess.Popen[str], timeout: float = 30) -> Answer:
-    try:
-        out, err = process.communicate(timeout=timeout)
-    finally:
-        process.kill()
+    out, err = process.communicate(timeout=timeout)
     return Answer(process.returncode, out, err)
 
 
+def end(process: subprocess.Popen[str]) -> None:
+    """Whatever state it is in."""
+    process.kill()
+    if process.stdout is not None and not process.stdout.closed:
+        process.communicate()
+
+
 def postlude(*arguments: str, database: str = "", **env: str) -> Answer:
-    return finish(start(*arguments, database=database, **env))
+    process = start(*arguments, database=database, **env)
+    try:
+        return finish(process)
+    finally:
+        end(process)
 
 
 def items(answer: Answer, *names: str) -> Sequence[tuple[Any, ...]]:

@@ -12,7 +12,7 @@ import pytest
 from tests.acceptance.chaos_app import EFFECTS, Called, Moved, make_app
 from tests.acceptance.chaos_books import assert_in_order, assert_nothing_lost, assert_once, effects, receipts, traces
 from tests.acceptance.chaos_load import Load
-from tests.acceptance.chaos_run import Fleet, Storm, until
+from tests.acceptance.chaos_run import PATIENCE, Fleet, Storm, until
 
 SEED = 20260115
 LEASE = 2.0
@@ -38,12 +38,18 @@ async def prepared(url, fleet):
         await app.close()
 
 
-async def weather(fleet, load, storm, harms) -> None:
-    """A part of the load, then a harm, and so on; then everybody lives and the rest is appended."""
+async def weather(app, fleet, load, storm, harms) -> None:
+    """A harm whenever most of a part is done, so that it meets workers at work; then everybody lives and goes on."""
+
+    async def mostly_done() -> bool:
+        counts = await app.insight.counts()
+        return sum(counts.values()) <= load.part_size
+
     try:
         for part, harm in enumerate(harms):
             load.release(part)
             await storm.strike(harm)
+            await until(mostly_done, seconds=PATIENCE, meanwhile=fleet.tend)
         fleet.calm()
         await load.finish()
     finally:
@@ -96,15 +102,34 @@ async def test_three_workers_on_postgres(private_postgres, tmp_path) -> None:
     fleet = Fleet(3, tmp_path, POSTLUDE_DATABASE=url, **WORKER)
     async with prepared(url, fleet) as app:
         with fleet:
-            storm = Storm(fleet, SEED, freeze=(LEASE * 1.2, LEASE * 2), pause=(0.3, 1.2))
-            harms: list[str | Callable[[], Awaitable[None]]] = [*storm.plan(kills=7, freezes=7)]
+            storm = Storm(fleet, SEED, freeze=(LEASE * 1.2, LEASE * 2), pause=(0.2, 0.8))
+            harms: list[str | Callable[[], Awaitable[None]]] = [*storm.plan(kills=6, freezes=6)]
             harms.insert(5, kill_postgres)
-            harms.insert(10, restart_postgres)
+            harms.insert(9, restart_postgres)
             load = Load(app, seed=SEED, parts=len(harms), linger=0.05)
             load.add(Moved, keys=500, each=40, writers=4)
-            load.add(Called, keys=60, each=20, writers=1)
-            await weather(fleet, load, storm, harms)
+            load.add(Called, keys=50, each=20, writers=1)
+            await weather(app, fleet, load, storm, harms)
             stormy = time.monotonic() - began
             await settled(app, fleet, seconds=150)
             print(f"storm {stormy:.1f} s, all {time.monotonic() - began:.1f} s; {load}; {storm.done}")
+            await check_books(app, fleet, load)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_two_workers_on_one_sqlite_file(tmp_path) -> None:
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    fleet = Fleet(2, tmp_path, POSTLUDE_DATABASE=url, **WORKER)
+    async with prepared(url, fleet) as app:
+        with fleet:
+            # A process that is stopped inside a write transaction keeps the only writer of the file, and everybody
+            # waits until it goes on: that is SQLite. So nobody is stopped for much longer than the lease.
+            storm = Storm(fleet, SEED, freeze=(LEASE * 1.2, LEASE * 1.5), pause=(0.2, 0.8))
+            harms = storm.plan(kills=4, freezes=4)
+            load = Load(app, seed=SEED, parts=len(harms))
+            load.add(Moved, keys=60, each=40, writers=2)
+            load.add(Called, keys=20, each=10, writers=1)
+            await weather(app, fleet, load, storm, harms)
+            await settled(app, fleet, seconds=100)
             await check_books(app, fleet, load)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 
 import pytest
 
@@ -12,8 +13,8 @@ from postlude.cli import demo_shop, demo_tables
 from postlude.cli.demo_books import Books, close_books
 from postlude.cli.demo_shop import Shop
 from postlude.settings import Settings
-from tests.acceptance.cli_shop import Answer, postlude
-from tests.engine import query
+from tests.acceptance.cli_shop import Answer, end, finish, postlude, start
+from tests.engine import query, until
 
 NOWHERE = "postgresql://me:s3cret@127.0.0.1:1/shop"
 SCHEMAS = "SELECT nspname FROM pg_namespace WHERE nspname = 'postlude_demo'"
@@ -60,6 +61,26 @@ def test_demo_replaces_what_a_killed_demo_left(any_postgres_url: str) -> None:
     asyncio.run(query(any_postgres_url, f"COMMENT ON SCHEMA postlude_demo IS '{demo_tables.MARK}'"))
     asyncio.run(query(any_postgres_url, "CREATE TABLE postlude_demo.demo_order (old text)"))
     _check(postlude("demo", "--json", "--orders", "4", "--database", any_postgres_url), 4)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_demo_leaves_nothing_behind(any_postgres_url: str, number: signal.Signals) -> None:
+    process = start("demo", "--json", "--database", any_postgres_url)
+    try:
+
+        async def is_open() -> bool:
+            return bool(
+                await query(any_postgres_url, f"{SCHEMAS} AND to_regclass('postlude_demo.demo_mail') IS NOT NULL")
+            )
+
+        asyncio.run(until(is_open))
+        process.send_signal(number)
+        answer = finish(process)
+    finally:
+        end(process)
+    assert (answer.code, answer.out) == (130, "")
+    assert "Traceback" not in answer.err
+    assert asyncio.run(query(any_postgres_url, SCHEMAS)) == []
 
 
 @pytest.mark.parametrize("options", [["--json"], []], ids=["json", "people"])

@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from postlude import Postlude
 from postlude.ports.store import LiveWorker
-from tests.acceptance.cli_shop import APP, HANG, ONE_OF_EACH, finish, on_shop, place, postlude, start
+from tests.acceptance.cli_shop import APP, HANG, ONE_OF_EACH, end, finish, on_shop, place, postlude, start
 from tests.databases import Databases
 from tests.engine import until
 
@@ -20,6 +20,20 @@ from tests.engine import until
 @pytest.fixture(params=ONE_OF_EACH)
 def url(request: pytest.FixtureRequest, databases_on: Callable[[str], Databases]) -> str:
     return databases_on(request.param).fresh()
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts commands that do not outlive the test."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def begin(*arguments: str, **given: str) -> subprocess.Popen[str]:
+        processes.append(start(*arguments, **given))
+        return processes[-1]
+
+    yield begin
+    for process in processes:
+        end(process)
 
 
 async def _counts(shop: Postlude) -> dict[str, int]:
@@ -54,10 +68,9 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGTERM)
 
 
-def test_a_worker_delivers_until_sigterm_and_gives_its_lanes_back(url: str) -> None:
-    process = start("run", APP, "--json", database=url)
-    _until_workers(url, lambda workers: len(workers) == 1)
-    assert _owned_lanes(url) > 0
+def test_a_worker_delivers_until_sigterm_and_gives_its_lanes_back(started, url: str) -> None:
+    process = started("run", APP, "--json", database=url)
+    on_shop(url, _until_owned)
     place(url, "lamp", "chair", relay=False)
 
     async def delivered(shop: Postlude) -> None:
@@ -76,8 +89,8 @@ def test_a_worker_delivers_until_sigterm_and_gives_its_lanes_back(url: str) -> N
 
 
 @pytest.mark.timeout(90)
-def test_several_workers_share_and_a_killed_one_comes_back(url: str) -> None:
-    process = start("run", APP, "--workers", "2", "--json", database=url)
+def test_several_workers_share_and_a_killed_one_comes_back(started, url: str) -> None:
+    process = started("run", APP, "--workers", "2", "--json", database=url)
     first, second = _until_workers(url, lambda workers: len(workers) == 2)
     assert process.pid not in (_pid(first), _pid(second))
     os.kill(_pid(first), signal.SIGKILL)
@@ -92,8 +105,8 @@ def test_several_workers_share_and_a_killed_one_comes_back(url: str) -> None:
     assert _owned_lanes(url) == 0
 
 
-def test_children_end_in_good_order_when_the_parent_is_killed(sqlite_url: str) -> None:
-    process = start("run", APP, "--workers", "2", database=sqlite_url)
+def test_children_end_in_good_order_when_the_parent_is_killed(started, sqlite_url: str) -> None:
+    process = started("run", APP, "--workers", "2", database=sqlite_url)
     _until_workers(sqlite_url, lambda workers: len(workers) == 2)
     process.kill()
     answer = finish(process)  # reads until the children have closed their ends too
@@ -103,9 +116,9 @@ def test_children_end_in_good_order_when_the_parent_is_killed(sqlite_url: str) -
     assert _owned_lanes(sqlite_url) == 0
 
 
-def test_a_second_signal_ends_at_once(sqlite_url: str) -> None:
+def test_a_second_signal_ends_at_once(started, sqlite_url: str) -> None:
     place(sqlite_url, HANG, relay=False)
-    process = start("run", APP, "--workers", "2", database=sqlite_url)
+    process = started("run", APP, "--workers", "2", database=sqlite_url)
     _until_workers(sqlite_url, lambda workers: len(workers) == 2)
     on_shop(sqlite_url, _until_claimed)
     _end(process)
@@ -114,9 +127,9 @@ def test_a_second_signal_ends_at_once(sqlite_url: str) -> None:
     assert finish(process, timeout=10).code == 130
 
 
-def test_a_handler_that_hangs_in_its_thread_does_not_keep_the_process(sqlite_url: str) -> None:
+def test_a_handler_that_hangs_in_its_thread_does_not_keep_the_process(started, sqlite_url: str) -> None:
     place(sqlite_url, HANG, relay=False)
-    process = start("run", APP, database=sqlite_url, POSTLUDE_WORKER__SHUTDOWN_TIMEOUT="0.2")
+    process = started("run", APP, database=sqlite_url, POSTLUDE_WORKER__SHUTDOWN_TIMEOUT="0.2")
     on_shop(sqlite_url, _until_claimed)
     _end(process)
     answer = finish(process, timeout=20)
@@ -129,6 +142,14 @@ async def _until_buried(shop: Postlude) -> None:
         return sum(one.crashes for one in await shop.insight.destinations()) > 0
 
     await until(has_lost_lanes)
+
+
+async def _until_owned(shop: Postlude) -> None:
+    async def all_are_owned() -> bool:
+        found = await shop.insight.destinations()
+        return bool(found) and all(one.lanes_owned == one.lanes for one in found)
+
+    await until(all_are_owned)
 
 
 async def _until_claimed(shop: Postlude) -> None:

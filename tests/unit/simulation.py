@@ -274,7 +274,7 @@ class Database:
                 None,
                 row.starts,
                 self.is_blocked(row.key, row.seq),
-            )  # fmt: skip
+            )
             for row in sorted(rows, key=lambda row: row.seq)
         ]
 

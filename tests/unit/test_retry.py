@@ -72,7 +72,7 @@ def test_there_is_no_delay_before_the_first_attempt(attempts: int) -> None:
     ],
 )
 def test_nonsense_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="must|cannot"):
+    with pytest.raises(ValueError, match=r"must|cannot"):
         Retry(**wrong)  # type: ignore[arg-type]  # a table of wrong values
 
 

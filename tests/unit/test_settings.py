@@ -17,7 +17,6 @@ def load(directory: Path, environ: dict[str, str] | None = None, **arguments: An
 def test_the_defaults_are_those_of_the_reference(tmp_path: Path) -> None:
     settings = load(tmp_path)
     assert (settings.database, settings.broker, settings.schema, settings.lanes) == (None, None, "public", None)
-    assert settings.install_lanes == 64
     assert (settings.relay.batch_size, settings.relay.poll_min_ms, settings.relay.poll_max_ms) == (500, 5, 250)
     assert (settings.lane.lease, settings.lane.stall, settings.handler.timeout) == (15, 60, 300)
     assert (settings.order.on_dead, settings.payload.max_bytes) == ("skip", 1_048_576)
@@ -97,7 +96,9 @@ def test_the_hint_names_the_setting_that_was_meant(tmp_path: Path) -> None:
     assert refused.value.hint == "There is no setting relay.batchsize. Did you mean relay.batch_size?"
 
 
-@pytest.mark.parametrize("text", ["postlude = 5\n", "[postlude\n", "[postlude]\nschema = \n", "[postlude]\nrelay = 'x'\n"])
+@pytest.mark.parametrize(
+    "text", ["postlude = 5\n", "[postlude\n", "[postlude]\nschema = \n", "[postlude]\nrelay = 'x'\n"]
+)
 def test_a_file_that_is_wrong_is_a_settings_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "postlude.toml").write_text(text)
     with pytest.raises(SettingsError) as refused:

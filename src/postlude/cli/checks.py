@@ -154,7 +154,7 @@ def check_pool(facts: Facts) -> Iterator[Finding]:
     processes = max(1, len(facts.workers))
     each = facts.settings.pool.max + EXTRA_CONNECTIONS
     wanted, usable = processes * each, limit - RESERVED_CONNECTIONS
-    sums = f"{processes} workers x ({facts.settings.pool.max} + {EXTRA_CONNECTIONS}) = {wanted} of {usable} connections"
+    sums = f"workers {processes} x ({facts.settings.pool.max} + {EXTRA_CONNECTIONS}) = {wanted} of {usable} connections"
     if wanted > usable:
         yield Finding("pool", "fail", sums, "Lower pool.max or raise max_connections: some workers could not connect.")
     elif wanted > usable * 0.8:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -62,11 +61,17 @@ class Shop:
         self.bug_is_fixed = False
         self._seed = seed
         self._seen: set[str] = set()
+        self._numbers = {order.event_id: number for number, order in enumerate(self.orders)}
         app.route(OrderPlaced)
         app.route(StockReserved)
         app.on(OrderPlaced, name="reserve_stock")(self.reserve_stock)
         app.on(OrderPlaced, name="send_mail", transactional=False)(self.send_mail)
         app.broker().fate = self.fate
+
+    @property
+    def deliveries(self) -> int:
+        """How many there should be: an order goes to three destinations, its reservation to one."""
+        return 4 * sum(not order.is_refused for order in self.orders)
 
     # ------------------------------------------------------------ after the commit
 
@@ -138,10 +143,9 @@ class Shop:
         finally:
             broker.is_down = False
 
-    def _goes_wrong(self, where: str, event_id: Any, share: float) -> bool:
-        """Once for an event at most."""
-        mark = f"{where}:{event_id}"
-        number = next((place for place, order in enumerate(self.orders) if order.event_id == event_id), None)
+    def _goes_wrong(self, where: str, event_id: UUID, share: float) -> bool:
+        """Once for an order at most."""
+        mark, number = f"{where}:{event_id}", self._numbers.get(event_id)
         if mark in self._seen or number is None:
             return False
         self._seen.add(mark)

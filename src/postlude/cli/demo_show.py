@@ -14,37 +14,37 @@ from postlude.insight.insight import DeliveryView
 
 
 class Progressing:
-    """Two bars and a line of what is open; plain lines when nobody watches."""
+    """Two bars and what is open; plain lines when nobody watches."""
 
-    def __init__(self, console: Console, progress: Progress | None, orders: int) -> None:
+    def __init__(self, console: Console, progress: Progress | None, orders: int, deliveries: int) -> None:
         self._console = console
         self._progress = progress
         if progress is not None:
             self._orders = progress.add_task("orders placed", total=orders, state="")
-            self._open = progress.add_task("deliveries open", total=None, state="")
+            self._settled = progress.add_task("delivered", total=deliveries, state="")
 
     def tell(self, text: str) -> None:
         """A step of the story."""
         self._console.print(text, soft_wrap=True)
 
-    def update(self, placed: int, counts: dict[str, int]) -> None:
+    def update(self, placed: int, settled: int, counts: dict[str, int]) -> None:
         if self._progress is None:
             return
         state = "  ".join(f"{status} {entries}" for status, entries in counts.items() if entries)
         self._progress.update(self._orders, completed=placed)
-        self._progress.update(self._open, completed=sum(counts.values()), state=state)
+        self._progress.update(self._settled, completed=settled, state=state)
 
 
 @contextmanager
-def progressing(orders: int) -> Iterator[Progressing]:
+def progressing(orders: int, deliveries: int) -> Iterator[Progressing]:
     console = render.stderr()
     if not console.is_terminal:
-        yield Progressing(console, None, orders)
+        yield Progressing(console, None, orders, deliveries)
         return
     counted = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     columns = (TextColumn("{task.description}"), *counted, TextColumn("{task.fields[state]}"))
     with Progress(*columns, console=console, transient=True) as progress:
-        yield Progressing(console, progress, orders)
+        yield Progressing(console, progress, orders, deliveries)
 
 
 def show_dead(letters: Sequence[DeliveryView]) -> None:

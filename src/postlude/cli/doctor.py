@@ -75,4 +75,4 @@ def _summary(findings: list[Finding], *, is_healthy: bool) -> str:
     verdict = (
         "All is well." if is_healthy and not counts["warn"] else "It works." if is_healthy else "There is trouble."
     )
-    return f"{verdict} {counts['ok']} ok, {counts['warn']} warnings, {counts['fail']} failures."
+    return f"{verdict} {counts['ok']} ok, {counts['warn']} warn, {counts['fail']} fail."

@@ -43,12 +43,12 @@ def stderr() -> Console:
 
 def say(text: str) -> None:
     """A sentence of the answer."""
-    stdout().print(Text(printable(text)), soft_wrap=True)
+    _sentence(stdout(), text)
 
 
 def note(text: str) -> None:
     """A sentence beside the answer."""
-    stderr().print(Text(printable(text)), style="dim", soft_wrap=True)
+    _sentence(stderr(), text, style="dim")
 
 
 def json(value: object) -> None:
@@ -144,6 +144,11 @@ def error(code: str, message: str, hint: str, *, as_json: bool) -> None:
     console.print(Text.assemble(("error: ", "bold red"), printable(message)), soft_wrap=True)
     if hint:
         console.print(Text.assemble(("hint:  ", "bold"), printable(hint)), soft_wrap=True)
+
+
+def _sentence(console: Console, text: str, style: str = "") -> None:
+    """Wrapped at words for people; one line for programs."""
+    console.print(Text(printable(text), style=style), soft_wrap=not console.is_terminal)
 
 
 def _console(file: Any) -> Console:

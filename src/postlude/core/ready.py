@@ -23,6 +23,8 @@ class Ready:
     def __init__(self, *, ordered_failure: bool = False) -> None:
         self._ordered_failure = ordered_failure
         self._heads: tuple[deque[Delivery], ...] = tuple(deque() for _ in PRIORITIES)
+        self._owed = [0] * len(self._heads)
+        """By class, in tenths of an entry."""
         self._followers: dict[Token, deque[Delivery]] = {}
         self._tokens: dict[int, Token | None] = {}
         self._running: dict[int, Delivery] = {}
@@ -81,15 +83,20 @@ class Ready:
             self._heads[delivery.priority].append(delivery)
 
     def take(self, limit: int) -> list[Delivery]:
-        """The next entries to start. High goes first, but every class that waits gets a tenth."""
-        share = max(1, limit // 10)
+        """The next entries to start. High goes first, but every class that waits gets a tenth, in the long run if
+        the limit is small."""
+        for priority, heads in enumerate(self._heads):
+            self._owed[priority] = self._owed[priority] + limit if heads else 0
+        shares = [min(owed // 10, len(heads)) for owed, heads in zip(self._owed, self._heads, strict=True)]
         taken: list[Delivery] = []
-        for index, heads in enumerate(self._heads):
-            lower = sum(min(share, len(later)) for later in self._heads[index + 1 :])
-            room = max(limit - len(taken) - lower, min(share, limit - len(taken)))
+        for priority, heads in enumerate(self._heads):
+            left = limit - len(taken)
+            room = max(left - sum(shares[priority + 1 :]), min(shares[priority], left))
             taken += _pop(heads, room)
         for heads in self._heads:
             taken += _pop(heads, limit - len(taken))
+        for delivery in taken:
+            self._owed[delivery.priority] = max(0, self._owed[delivery.priority] - 10)
         self._running.update((delivery.seq, delivery) for delivery in taken)
         return taken
 

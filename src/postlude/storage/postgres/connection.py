@@ -20,6 +20,8 @@ from postlude.ports.clock import Clock
 
 RETRIED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 MAX_RETRIES = 8
+RELEASE = 2.0
+"""How long a session may take to confirm that its statement was cancelled; a server that hangs never does."""
 LOST = (
     OSError,
     asyncio.TimeoutError,
@@ -95,7 +97,8 @@ class Database:
         try:
             yield connection  # type: ignore[misc]  # a proxy with the connection's own methods
         finally:
-            await pool.release(connection)
+            with contextlib.suppress(OSError):  # too slow: the session was ended instead
+                await pool.release(connection, timeout=RELEASE)
 
     async def fetch_on(
         self, connection: asyncpg.Connection[asyncpg.Record], name: str, /, **values: Any

@@ -1,0 +1,1 @@
+"""What an operator does: requeue, discard, bury, replay, pause and resume, each audited."""

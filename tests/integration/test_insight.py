@@ -1,0 +1,1 @@
+"""What the insight API tells about events, deliveries, workers and destinations."""

@@ -1,0 +1,1 @@
+"""Partitions made ahead, retired and dropped, and what retention keeps."""

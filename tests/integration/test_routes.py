@@ -1,0 +1,1 @@
+"""Routes in the app, and events put in by raw SQL that a worker expands."""

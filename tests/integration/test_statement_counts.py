@@ -1,0 +1,1 @@
+"""What a delivery and an append cost in statements and round trips."""

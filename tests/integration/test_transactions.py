@@ -1,0 +1,1 @@
+"""Where transactions come from, and what commits with them."""
