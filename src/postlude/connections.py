@@ -53,6 +53,8 @@ def adapters_of() -> Sequence[Adapter]:
 
 def redacted(url: str) -> str:
     """A URL that may be shown: without its password, nor anything in its query."""
+    if "://" not in url:
+        return url.rpartition("@")[2]  # not a URL at all, yet a password may stand before the @
     try:
         parts = urlsplit(url)
         host = parts.netloc.rpartition("@")[2]

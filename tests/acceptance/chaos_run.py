@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from types import TracebackType

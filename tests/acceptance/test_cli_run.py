@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ from postlude import Postlude
 from postlude.ports.store import LiveWorker
 from tests.acceptance.cli_shop import APP, HANG, ONE_OF_EACH, end, finish, on_shop, place, postlude, start
 from tests.databases import Databases
-from tests.engine import until
+from tests.engine import query, until
 
 
 @pytest.fixture(params=ONE_OF_EACH)
@@ -96,7 +97,7 @@ def test_several_workers_share_and_a_killed_one_comes_back(started, url: str) ->
     os.kill(_pid(first), signal.SIGKILL)
     again = _until_workers(url, lambda workers: len(workers) == 2 and all(one.id != first.id for one in workers))
     assert second.id in {one.id for one in again}
-    on_shop(url, _until_buried)
+    asyncio.run(_until_buried(url))
     _end(process)
     answer = finish(process)
     assert answer.code == 0, answer
@@ -137,11 +138,11 @@ def test_a_handler_that_hangs_in_its_thread_does_not_keep_the_process(started, s
     assert "the process ends without it" in answer.err
 
 
-async def _until_buried(shop: Postlude) -> None:
-    async def has_lost_lanes() -> bool:
-        return sum(one.crashes for one in await shop.insight.destinations()) > 0
+async def _until_buried(url: str) -> None:
+    async def is_gone() -> bool:
+        return await query(url, "SELECT count(*) FROM postlude_worker") == [(2,)]
 
-    await until(has_lost_lanes)
+    await until(is_gone)
 
 
 async def _until_owned(shop: Postlude) -> None:
