@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-
-pytest.register_assert_rewrite("postlude.testing.contracts")
 from hypothesis import settings
 
 from tests.databases import (
@@ -25,6 +23,8 @@ from tests.databases import (
 )
 from tools.binaries import postgres
 from tools.servers import PostgresServer
+
+pytest.register_assert_rewrite("postlude.testing.contracts")
 
 SERVERS = {server.name: server for server in configured_servers()}
 ALLOWED_MISSING = Path(__file__).with_name("allowed_missing.txt")

@@ -406,7 +406,7 @@ class Db:
         return await self._app.store.schema.verify()
 
     def sql(self) -> str:
-        return self._app.store.schema.sql()
+        return self._app.store.schema.sql(lanes=self._app.settings.lanes or LANES)
 
 
 def _broker_urls(settings: Settings, broker: str | None, brokers: Mapping[str, str] | None) -> dict[str, str]:

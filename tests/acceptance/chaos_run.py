@@ -204,5 +204,5 @@ async def until(
                 return
         except Exception as error:  # noqa: BLE001 - shown when the time is over
             trouble = error
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.25)
     raise TimeoutError(f"not so after {seconds:g} s") from trouble

@@ -46,7 +46,7 @@ async def test_three_workers_on_postgres(private_postgres, tmp_path, record_prop
         load = Load(app, seed=SEED, parts=len(harms), linger=0.05)
         load.add(Moved, keys=500, each=40, writers=4)
         load.add(Called, keys=50, each=20, writers=1)
-        await weather(app, fleet, load, storm, harms, record_property)
+        await weather(app, fleet, load, storm, harms, record=record_property)
         assert len(load.appended(Moved)) == 20_000
 
 
@@ -63,7 +63,7 @@ async def test_two_workers_on_one_sqlite_file(tmp_path, record_property) -> None
         load = Load(app, seed=SEED, parts=len(harms))
         load.add(Moved, keys=60, each=40, writers=2)
         load.add(Called, keys=20, each=10, writers=1)
-        await weather(app, fleet, load, storm, harms, record_property)
+        await weather(app, fleet, load, storm, harms, record=record_property)
 
 
 @asynccontextmanager
@@ -81,15 +81,15 @@ async def prepared(url, fleet):
         await app.close()
 
 
-async def weather(app, fleet, load, storm, harms, record_property) -> None:
+async def weather(app, fleet, load, storm, harms, *, record) -> None:
     """The whole storm, the calm after it, and the books."""
     began = time.monotonic()
     try:
         with fleet:
             await rage(app, fleet, load, storm, harms)
-            record_property("storm_s", round(time.monotonic() - began, 1))
+            record("storm_s", round(time.monotonic() - began, 1))
             await settle(app, fleet)
-            record_property("all_s", round(time.monotonic() - began, 1))
+            record("all_s", round(time.monotonic() - began, 1))
             await check_books(app, fleet, load)
     except BaseException as error:
         error.add_note(f"harms: {storm.done}; load: {load}")

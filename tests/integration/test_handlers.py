@@ -212,7 +212,7 @@ async def test_a_handler_that_commits_what_it_was_lent_is_a_dead_letter(app: Pos
     await note(app, "k", 1)
     await app.drain()
     dead = await only(app, "dead")
-    assert "contract_violation" in dead.error
+    assert dead.error.startswith("ContractViolation (handler.contract_violation)")
     assert await effects(database_url) == [1]
 
 
@@ -345,6 +345,22 @@ async def test_a_thread_that_hangs_loses_its_connection_and_has_no_effect(sqlite
     release.set()
     await until(wrote.is_set)
     assert await query(sqlite_url, "SELECT name FROM sqlite_master WHERE name = 'late'") == []
+    await app.close()
+
+
+async def test_a_statement_that_takes_too_long_is_a_failure_of_the_entry(any_postgres_url: str) -> None:
+    app = make_app(any_postgres_url, retry={"base_delay_seconds": 0, "max_attempts": 2})
+
+    @app.on(Noted)
+    async def slow(noted: Noted, ctx: Context) -> None:
+        await ctx.tx.execute("SET LOCAL statement_timeout = 5")
+        await ctx.tx.execute("SELECT pg_sleep(5)")
+
+    await note(app, "k", 1)
+    await app.drain()
+    dead = await only(app, "dead")
+    assert dead.attempts == 2
+    assert dead.error.startswith("QueryCanceledError at tests.integration.test_handlers:slow:")
     await app.close()
 
 

@@ -49,7 +49,9 @@ def fate_by(**outcomes: Any) -> Any:
     """Outcomes by the number a note carries: `n1=Failed(...)`."""
 
     def fate(message: Any) -> Any:
-        return next((found for name, found in outcomes.items() if f'"n":{name[1:]}}}'.encode() in message.payload), None)
+        return next(
+            (found for name, found in outcomes.items() if f'"n":{name[1:]}}}'.encode() in message.payload), None
+        )
 
     return fate
 

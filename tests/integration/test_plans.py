@@ -213,6 +213,7 @@ async def test_a_hot_read_visits_no_more_than_its_limit_behind_failed_heads(plan
         for floor in (0, last // 2, last):
             plan = await planner.plan("read_pending", mode, tracks(limit, floor), run=True)
             assert_bounded(plan, "postlude_delivery_hot", limit)
+            assert plan["Actual Rows"] == (0 if floor == last else LANES * limit)
 
 
 def assert_bounded(plan: Node, index: str, limit: int) -> None:

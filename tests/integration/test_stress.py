@@ -180,7 +180,9 @@ class Member:
             self.task = None
 
 
-async def write(app: Postlude, chance: random.Random, numbers: Iterator[int], events: int, late: float) -> list[Appended]:
+async def write(
+    app: Postlude, chance: random.Random, numbers: Iterator[int], events: int, late: float
+) -> list[Appended]:
     """Append to random keys, one transaction after another, some of them open for a while."""
     appended = []
     for _ in range(events):

@@ -281,7 +281,9 @@ async def test_a_handlers_writes_and_its_settling_commit_together(database_url: 
     @app.on(Noted, name="handler")
     async def handle(noted: Noted, ctx: Context) -> Ok[Done]:
         await write_effect(ctx.tx, noted.n)
-        outside = await query(database_url, "SELECT (SELECT count(*) FROM effect), (SELECT count(*) FROM postlude_delivery)")
+        outside = await query(
+            database_url, "SELECT (SELECT count(*) FROM effect), (SELECT count(*) FROM postlude_delivery)"
+        )
         seen.append(outside[0])
         return Ok(Done(key=noted.key))
 

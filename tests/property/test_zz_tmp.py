@@ -473,5 +473,8 @@ def test_any_interleaving_keeps_the_promises_on_sqlite(sqlite_database: Database
 
 def test_any_interleaving_keeps_the_promises_on_postgres(any_postgres_database: Databases) -> None:
     run_state_machine_as_test(lambda: StoreMachine(any_postgres_database.fresh()), settings=_settings(8, 40))
+
+
 from postlude.core.intake import Intake
-Intake.failed=lambda self,d: None
+
+Intake.failed = lambda self, d: None

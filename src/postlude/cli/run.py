@@ -21,6 +21,8 @@ from postlude.errors import ConfigurationError
 log = logging.getLogger("postlude.cli")
 PATIENCE = 1.0
 """For threads of handlers that should have ended by now."""
+ONCE = 3600.0
+"""How long `--once` goes on at most while there is something due."""
 KILL_MARGIN = 15.0
 """Beyond worker.shutdown_timeout: giving lanes back and closing connections have deadlines of their own."""
 
@@ -45,7 +47,7 @@ def run(
     loaded = load_app(chosen)
     logs.configure(loaded.settings.log)
     if once:
-        settled = using(loaded, lambda opened: opened.drain())
+        settled = using(loaded, lambda opened: opened.drain(timeout=ONCE))
         if json:
             render.json({"settled": settled})
         else:

@@ -243,8 +243,8 @@ class Schema(Protocol):
     async def verify(self) -> list[str]:
         """What is not as it should be, in words; empty when all is well."""
 
-    def sql(self) -> str:
-        """The DDL, without connecting."""
+    def sql(self, *, lanes: int) -> str:
+        """Everything an upgrade would do to an empty database, without connecting."""
 
 
 class SchemaStatus(msgspec.Struct, frozen=True):

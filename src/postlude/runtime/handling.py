@@ -44,6 +44,7 @@ GRACE = 5.0
 """How long after its timeout a handler may take to notice."""
 REJECTED = (Reject, ContractViolation, ConfigurationError, UnknownEvent, Unroutable)
 """No further attempt could help."""
+NOT_THEIRS = ("asyncio", "asyncpg", "aiosqlite", "postlude.enlist", "postlude.outbox", "postlude.runtime")
 SERIALISATION = ("40001", "40P01")
 LOST_CONNECTION = ("08", "57P")  # not 57014: a statement that takes too long would be tried for ever
 
@@ -271,7 +272,7 @@ class HandlerDestination:
     def _fault(self, error: BaseException) -> Fault:
         kept = str(error.args[0]) if error.args else None
         return Fault(
-            kind=type(error).__name__,
+            kind=next(cls.__name__ for cls in type(error).__mro__ if not cls.__name__.startswith("_")),
             code=getattr(error, "code", None) if isinstance(error, PostludeError) else None,
             at=raised_at(error),
             message=kept if self._parts.keep_messages else None,
@@ -287,9 +288,10 @@ def _is_transient(error: BaseException) -> bool:
 
 
 def raised_at(error: BaseException) -> str | None:
-    """`module:function:line` of the innermost frame; says where, and nothing about whom."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    if not frames:
-        return None
-    frame, line = frames[-1]
-    return f"{frame.f_globals.get('__name__', '?')}:{frame.f_code.co_name}:{line}"
+    """`module:function:line` of the innermost frame that is neither ours nor a driver's; says where, not about whom."""
+    frames = [
+        (str(frame.f_globals.get("__name__", "?")), frame.f_code.co_name, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    theirs = [frame for frame in frames if not frame[0].startswith(NOT_THEIRS)] or frames
+    return "{}:{}:{}".format(*theirs[-1]) if theirs else None

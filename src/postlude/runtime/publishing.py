@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import structs
+
 from postlude.core.delivery import Fence
-from postlude.core.envelope import message
+from postlude.core.envelope import BrokerMessage, message
 from postlude.core.outcome import Fault, Outcome, Unavailable
 from postlude.errors import BrokerUnavailable
+from postlude.outbox.routes import EVERYTHING
 from postlude.ports.broker import Broker
 from postlude.ports.destination import Entry, Terms
 
@@ -23,11 +26,17 @@ class BrokerDestination:
         )
 
     async def deliver(self, entries: Sequence[Entry], fence: Fence) -> list[Outcome]:  # noqa: ARG002 - a broker has no fence
-        messages = [message(entry.event, topic=self._topics.get(entry.event.type)) for entry in entries]
+        messages = [self._message(entry) for entry in entries]
         try:
             return await self._broker.publish(messages)
         except BrokerUnavailable as error:
             return [Unavailable(Fault(type(error).__name__, error.code))] * len(entries)
+
+    def _message(self, entry: Entry) -> BrokerMessage:
+        event, key = entry.event, entry.delivery.key
+        if event.key != key:  # a route may order by another field than the event itself
+            event = structs.replace(event, key=key)
+        return message(event, topic=self._topics.get(event.type) or self._topics.get(EVERYTHING))
 
     async def open(self) -> None:
         await self._broker.open()

@@ -154,6 +154,8 @@ def translated() -> Iterator[None]:
         raise DatabaseUnavailable(str(error), hint="Create the database first, for instance with createdb.") from error
     except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidPasswordError) as error:
         raise DatabaseUnavailable(f"PostgreSQL refuses the user: {error}") from error
+    except asyncpg.UndefinedObjectError as error:
+        raise DatabaseUnavailable(f"PostgreSQL refuses the connection: {error}") from error
     except LOST as error:
         raise DatabaseUnavailable(f"PostgreSQL cannot be reached: {str(error) or type(error).__name__}") from error
 

@@ -366,8 +366,10 @@ SELECT event_id FROM postlude.postlude_event WHERE causation_id = :event_id ORDE
 SELECT name, kind, seen_at, paused_at, paused_by, reason FROM postlude.postlude_destination ORDER BY name
 
 -- name: lane_owners
-SELECT destination, count(*) AS lanes, count(owner) AS owned, sum(crashes)::bigint AS crashes
-  FROM postlude.postlude_lane GROUP BY destination ORDER BY destination
+SELECT l.destination, count(*) AS lanes, count(w.id) AS owned, sum(l.crashes)::bigint AS crashes
+  FROM postlude.postlude_lane l
+  LEFT JOIN postlude.postlude_worker w ON w.id = l.owner AND w.lease_until > clock_timestamp() + :ahead::interval
+ GROUP BY l.destination ORDER BY l.destination
 
 -- name: unserved
 -- Open work whose destination no live worker serves.

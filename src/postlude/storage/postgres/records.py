@@ -52,7 +52,7 @@ class PostgresRecords:
         return await self._dicts("destinations")
 
     async def lane_owners(self) -> list[dict[str, Any]]:
-        return await self._dicts("lane_owners")
+        return await self._dicts("lane_owners", ahead=self._database.ahead)
 
     async def unserved(self) -> dict[str, int]:
         found = await self._database.fetch("unserved", ahead=self._database.ahead)

@@ -60,10 +60,12 @@ class PostgresSchema:
         finally:
             await connection.close()
 
-    def sql(self) -> str:
+    def sql(self, *, lanes: int) -> str:
         head = f"CREATE SCHEMA IF NOT EXISTS {self._quoted};\n{self._ledger()};\n"
         steps = [f"{step.sql}\n{self._applied(step)};" for step in self._migrations]
-        return "\n".join([head, *steps])
+        known = f"('lanes', '{lanes}'), ('installation', replace(gen_random_uuid()::text, '-', ''))"
+        meta = f"INSERT INTO {self._quoted}.postlude_meta (name, value) VALUES {known} ON CONFLICT DO NOTHING;"  # noqa: S608
+        return "\n".join([head, *steps, meta])
 
     async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
         return await asyncpg.connect(self._database.dsn, timeout=10, server_settings=SESSION)

@@ -331,8 +331,9 @@ SELECT event_id FROM postlude_event WHERE causation_id = :event_id ORDER BY even
 SELECT name, kind, seen_at, paused_at, paused_by, reason FROM postlude_destination ORDER BY name
 
 -- name: lane_owners
-SELECT destination, count(*) AS lanes, count(owner) AS owned, sum(crashes) AS crashes
-  FROM postlude_lane GROUP BY destination ORDER BY destination
+SELECT l.destination, count(*) AS lanes, count(w.id) AS owned, sum(l.crashes) AS crashes
+  FROM postlude_lane l LEFT JOIN postlude_worker w ON w.id = l.owner AND w.lease_until > :now
+ GROUP BY l.destination ORDER BY l.destination
 
 -- name: unserved
 -- Open work whose destination no live worker serves.

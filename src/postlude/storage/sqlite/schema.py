@@ -35,9 +35,11 @@ class SqliteSchema:
     async def verify(self) -> list[str]:
         return await self._database.read(self._verify)
 
-    def sql(self) -> str:
+    def sql(self, *, lanes: int) -> str:
         steps = [f"{step.sql}\n{_applied(step)};\n" for step in self._migrations]
-        return "\n".join([f"{LEDGER};\n", *steps])
+        known = f"('lanes', '{lanes}'), ('installation', lower(hex(randomblob(16))))"
+        meta = f"INSERT OR IGNORE INTO postlude_meta (name, value) VALUES {known};\n"  # noqa: S608 - no word of others
+        return "\n".join([f"{LEDGER};\n", *steps, meta])
 
     def _status(self, session: Session) -> SchemaStatus:
         applied = _numbers(session.connection)

@@ -84,7 +84,7 @@ class SchemaContract(StoreUnderTest):
         assert any(name in problem for problem in await given.store.schema.verify())
 
     async def test_the_ddl_can_be_printed(self, given: Arranged) -> None:
-        ddl = given.store.schema.sql()
+        ddl = given.store.schema.sql(lanes=LANES)
         assert all(table in ddl for table in ("postlude_event", "postlude_delivery", "postlude_migration"))
 
     async def test_the_server_tells_what_it_is(self, given: Arranged) -> None:
