@@ -12,7 +12,7 @@ import pytest
 
 from postlude import InvalidId, NotFound, Postlude
 from postlude.core.outcome import Fault, Rejected
-from postlude.core.uuid7 import uuid7
+from postlude.core.uuid7 import time_of, uuid7
 from postlude.runtime.duties.partitions import MakePartitions
 from postlude.runtime.duties.retention import Retention
 from postlude.storage.postgres import partitions
@@ -75,9 +75,8 @@ async def test_days_are_made_ahead_and_appends_land_in_them(postgres_url: str) -
     async with app:
         await note(app, "a", 1)
         await app.drain()
-        today = f"{datetime.now(UTC):%Y%m%d}"
-        (home,) = (await homes(postgres_url)).values()
-        assert home in {f"postlude_event_{today}", f"postlude_event_{datetime.now(UTC):%Y%m%d}"}
+        ((one, home),) = (await homes(postgres_url)).items()
+        assert home == f"postlude_event_{time_of(one):%Y%m%d}"
         receipts = await query(postgres_url, "SELECT tableoid::regclass::text FROM postlude_receipt")
         assert receipts[0][0].removeprefix("postlude_receipt") == home.removeprefix("postlude_event")
 
@@ -157,7 +156,7 @@ async def test_what_is_still_open_stays_with_its_event_and_its_receipts(postgres
         app.broker("other").fate = None
         await app.actions.requeue([dead], **WHO)
         await app.drain()
-        assert published(app, broker="other") == [2, 1, 3] or published(app, broker="other") == [2, 3, 1]
+        assert published(app, broker="other") == [2, 1, 3]
         assert await app.store.upkeep.retire_partitions(72)
         assert await homes(postgres_url) == {}
 
@@ -323,8 +322,8 @@ async def test_dead_letters_survive_by_default(database_url: str) -> None:
         for _ in range(3):
             await duty.round()
         (letter,) = await app.insight.list(status="dead")
-        assert [one async for one in app.insight.export()][0].event_id == letter.event_id
-        assert await app.insight.list(status="sent") == await app.insight.list(status="discarded")
+        assert [one.event_id async for one in app.insight.export()] == [letter.event_id]
+        assert len(await app.insight.list(status="sent")) == len(await app.insight.list(status="discarded")) == 0
         assert await app.actions.requeue([letter.event_id], **WHO) == [letter.event_id]
         await app.drain()
         assert published(app) == [2, 1]

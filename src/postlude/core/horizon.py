@@ -6,6 +6,9 @@ appender therefore has a bound: all its seqs lie above the last one that had bee
 
 from __future__ import annotations
 
+RESTORED = "-1/"
+"""How the ids of prepared transactions begin after the server was restarted: they were appending before we saw them."""
+
 
 class Horizon:
     """Feed it what the store says; `stable` only ever rises."""
@@ -24,7 +27,7 @@ class Horizon:
         """
         ended = [bound for appender, bound in self._bounds.items() if appender not in appenders]
         news_after = min([self.last, *ended])
-        self._bounds = {appender: self._bounds.get(appender, self.last) for appender in appenders}
+        self._bounds = {one: self._bounds.get(one, 0 if one.startswith(RESTORED) else self.last) for one in appenders}
         self.last = max(self.last, last)
         self.stable = min([self.last, *self._bounds.values()])
         return news_after

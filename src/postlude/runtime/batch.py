@@ -148,10 +148,14 @@ class Batch:
         """Events by id, after the deliveries; one that is missing becomes a dead letter that says so."""
         events = await self._way.prefetch.take([delivery.event_id for delivery in batch])
         entries = []
+        stopped: set[str] = set()
         for delivery in batch:
             event = events.get(delivery.event_id)
             if event is None:
                 self._judge(delivery, Rejected(_MISSING), None)
+                stopped.update(filter(None, [delivery.key]))
+            elif delivery.key in stopped:
+                self._give_back(delivery)
             else:
                 entries.append(Entry(delivery, event))
         return entries

@@ -18,8 +18,6 @@ log = logging.getLogger("postlude.watch")
 MAX_NEWS = 1000
 LIVELY = 1.0
 """For that long after the last news, look as often as allowed."""
-BUSY = 0.05
-"""How often to look while every relay has enough to do."""
 
 
 class Watch:
@@ -49,7 +47,7 @@ class Watch:
                 await asyncio.sleep(longest)
             lively = self._clock.monotonic() < self._lively_until
             interval = shortest if lively else min(interval * 2, longest)
-            await self._pause(max(interval, BUSY) if self._all_busy() else interval)
+            await self._pause(interval)
 
     async def look(self) -> bool:
         """Ask once; tell the relays. True when there was news."""
@@ -71,9 +69,6 @@ class Watch:
             if relay_of is not None:
                 relay_of.flag(one.lane, one.priority, stable, pending=one.pending)
         return bool(news)
-
-    def _all_busy(self) -> bool:
-        return all(not relay.is_idle for relay in self._relays.values())
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

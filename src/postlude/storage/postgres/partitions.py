@@ -108,14 +108,17 @@ class Partitions:
                     raise _TooMany
                 await connection.execute(f"TRUNCATE {part}")
                 await connection.execute(f"INSERT INTO {part} SELECT * FROM postlude_kept")  # noqa: S608
-        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError, _TooMany):
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError, _TooMany, _InUse):
             return False
         return True
 
     async def _detach(self, connection: Connection, parent: str, name: str) -> bool:
+        part = f"{self._quoted}.{name}"
         async with self._brief(connection):
-            await connection.execute(f"ALTER TABLE {self._quoted}.{parent} DETACH PARTITION {self._quoted}.{name}")
-        await connection.execute(f"DROP TABLE {self._quoted}.{name}")
+            await connection.execute(f"ALTER TABLE {self._quoted}.{parent} DETACH PARTITION {part}")
+            if await connection.fetchval(f"SELECT EXISTS (SELECT 1 FROM {part})"):  # noqa: S608
+                raise _InUse  # a row with an old id was committed while this waited for the lock
+            await connection.execute(f"DROP TABLE {part}")
         return True
 
     async def _names(self, connection: Connection, parent: str) -> Sequence[str]:
@@ -137,6 +140,10 @@ class Partitions:
 
 class _TooMany(Exception):
     """A partition with more survivors than one transaction should rewrite is left alone."""
+
+
+class _InUse(Exception):
+    """A partition that was empty is not any more."""
 
 
 def _day(name: str) -> datetime:

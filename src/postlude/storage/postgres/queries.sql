@@ -4,7 +4,8 @@
 -- ---------------------------------------------------------------- appending
 
 -- name: append
--- One event and its deliveries in one statement; gives the id back when it was new.
+-- One event and its deliveries in one statement; gives the id back when it was new. Lanes come as text: asyncpg asks
+-- the server about most other arrays first, three round trips on every new connection.
 WITH event AS (
     INSERT INTO postlude.postlude_event (event_id, type, version, source, entity, key, topic, content_type, payload,
                                          digest, headers, correlation_id, causation_id, saga_id, subjects)
@@ -14,9 +15,9 @@ WITH event AS (
     RETURNING event_id
 ), delivery AS (
     INSERT INTO postlude.postlude_delivery (event_id, destination, lane, key, priority, status, max_attempts, available_at)
-    SELECT event.event_id, d.destination, d.lane, d.key, :priority::smallint, :status::text, :max_attempts::integer,
+    SELECT event.event_id, d.destination, d.lane::smallint, d.key, :priority::smallint, :status::text, :max_attempts::integer,
            coalesce(:available_at::timestamptz, clock_timestamp())
-      FROM event, unnest(:destinations::text[], :lanes::smallint[], :keys::text[])
+      FROM event, unnest(:destinations::text[], :lanes::text[], :keys::text[])
                   WITH ORDINALITY AS d (destination, lane, key, position)
      ORDER BY d.position
 )

@@ -72,7 +72,7 @@ def _one(prepared: Prepared) -> dict[str, Any]:
     values["max_attempts"] = prepared.max_attempts
     values["available_at"] = prepared.available_at
     values["destinations"] = [route.destination for route in prepared.routes]
-    values["lanes"] = [route.lane for route in prepared.routes]
+    values["lanes"] = [str(route.lane) for route in prepared.routes]
     values["keys"] = [route.key for route in prepared.routes]
     return values
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -90,6 +91,11 @@ def _filter(which: Filter) -> dict[str, Any]:
         "correlation": which.correlation,
         "saga": which.saga and which.saga.bytes,
         "destination": which.destination,
-        "since": rows.seconds(which.since),
-        "until": rows.seconds(which.until),
+        "since": _bound(which.since),
+        "until": _bound(which.until),
     }
+
+
+def _bound(moment: datetime | None) -> float | None:
+    """Stored seconds are finer than the microseconds that are shown: a bound lies where the shown time changes."""
+    return None if moment is None else moment.timestamp() - 0.5e-6
