@@ -34,8 +34,12 @@ class Compared(msgspec.Struct, frozen=True):
         return [ours / theirs for ours, theirs in self.pairs]
 
     @property
+    def value(self) -> float:
+        return _rounded(median(self.ratios))
+
+    @property
     def is_met(self) -> bool:
-        return _MEETS[self.comparison.op](median(self.ratios), self.comparison.bar)
+        return _MEETS[self.comparison.op](self.value, self.comparison.bar)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +81,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         for result in self.results:
             aim = result.comparison
             met = "met" if result.is_met else "MISSED"
-            yield f"{aim.name:<20}{median(result.ratios):>8.3f}   {aim.op} {aim.bar:g}  {met}"
+            yield f"{aim.name:<20}{result.value:>8.3f}   {aim.op} {aim.bar:g}  {met}"
         yield ""
         yield from (f"{name:<24}{_number(value)}" for name, value in self.costs.items())
 
@@ -90,13 +94,12 @@ def _series(result: Compared) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _ratio(result: Compared) -> dict[str, Any]:
-    return {"per_repeat": [_rounded(ratio) for ratio in result.ratios], "median": _rounded(median(result.ratios))}
+    return {"per_repeat": [_rounded(ratio) for ratio in result.ratios], "median": result.value}
 
 
 def _aim(result: Compared) -> dict[str, Any]:
     aim = result.comparison
-    value = _rounded(median(result.ratios))
-    return {"name": aim.name, "op": aim.op, "bar": aim.bar, "value": value, "met": result.is_met}
+    return {"name": aim.name, "op": aim.op, "bar": aim.bar, "value": result.value, "met": result.is_met}
 
 
 def _rounded(value: float) -> float:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "postlude.cli.main", "run", "tests.acceptance.chaos_worker:app"]
 UNREACHABLE = 3
 """The exit code of a command that could not reach its database."""
-PATIENCE = 30.0
+PATIENCE = 60.0
 TAIL = 3000
 """Characters of a worker's output that a failure shows."""
 
@@ -112,7 +112,7 @@ class Fleet:
         traces.mkdir(exist_ok=True)
         # What a developer has set for himself must not reach the workers.
         own = {name: value for name, value in os.environ.items() if not name.startswith("POSTLUDE_")}
-        env = {**own, "PYTHONPATH": str(ROOT), "CHAOS_TRACES": str(traces), **environment}
+        env = {**own, "PYTHONPATH": os.environ.get("CHAOS_MUT", str(ROOT)), "CHAOS_TRACES": str(traces), **environment}
         self.traces = traces
         self.places = [Place(f"worker {i}", folder / f"worker{i}.log", env, traces) for i in range(1, count + 1)]
 

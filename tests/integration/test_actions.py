@@ -212,14 +212,14 @@ async def test_what_is_buried_is_dead_and_can_be_requeued(database_url: str) -> 
 
 async def test_a_replay_delivers_stored_events_again_as_new_work(database_url: str) -> None:
     async with routed_app(database_url) as app:
-        await note(app, "a", 1, 2)
-        await note(app, "b", 3)
+        async with app.transaction() as tx:
+            first = await app.outbox.append(tx, Noted(key="a", n=1))
+            await app.outbox.append_many(tx, [Noted(key="a", n=2), Noted(key="b", n=3)])
         await app.drain()
-        first = (await ids(app, status="sent", key="a"))[0]
         assert await app.actions.replay([first], to="default", **WHO) == [first]
         assert await app.actions.replay([first], to="default", **WHO) == [], "it is open there already"
         await app.drain()
-        assert published(app) == [1, 2, 3, 1]
+        assert (published(app, "a"), published(app, "b")) == ([1, 2, 1], [3])
         story = await app.insight.event(first)
         assert [receipt.outcome for receipt in story.receipts] == ["sent", "sent"]
         (audit,) = await app.insight.audits(target=str(first))
@@ -227,7 +227,7 @@ async def test_a_replay_delivers_stored_events_again_as_new_work(database_url: s
         replayed = await app.actions.replay(Filter(status="sent", key="a"), to="default", **WHO)
         assert len(replayed) == 2
         await app.drain()
-        assert published(app, "a") == [1, 2, 1, 1, 2]
+        assert sorted(published(app, "a")[3:]) == [1, 2]
 
 
 async def test_a_replay_reaches_a_handler_that_came_later(database_url: str) -> None:

@@ -117,11 +117,6 @@ class Relay:
         self._next_due = 0.0
         self._wake.set()
 
-    @property
-    def is_idle(self) -> bool:
-        """Nothing to read at once, nothing under way."""
-        return not self._tasks and not self._intake.ready.waiting and not self._intake.floors.has_dirty
-
     def is_hung(self, now: float) -> bool:
         """Does a delivery take longer than its destination may? Asked from the renewing thread, hence the copy."""
         return any(now - batch.began > self.terms.patience for batch in list(self._tasks.values()))

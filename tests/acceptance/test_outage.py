@@ -1,0 +1,51 @@
+"""The server restarts under a worker that lives on: what it remembers of the time before must not mislead it."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from postlude import Event, Postlude, Settings, event
+from tests.acceptance.chaos_run import until
+
+
+@event(key="key")
+class Noted(Event):
+    key: str
+
+
+@pytest.mark.slow
+async def test_a_prepared_transaction_that_outlives_the_server_is_delivered(private_postgres) -> None:
+    """It holds its locks under another id after the restart, and its rows are older than all that came since."""
+    app = Postlude(private_postgres.dsn, broker="memory://", settings=Settings.load(lane={"lease": 60}))
+    app.route(Noted)
+    published = app.broker().messages
+
+    async def append(key: str) -> bool:
+        async with app.transaction() as tx:
+            await app.outbox.append(tx, Noted(key=key))
+        return True
+
+    async def has(key: str) -> bool:
+        return any(message.key == key for message in published())
+
+    await app.db.upgrade()
+    async with app.worker():
+        await append("before")
+        await until(lambda: has("before"), seconds=20)
+        connection = await asyncpg.connect(private_postgres.dsn)
+        await connection.execute("BEGIN")
+        await app.outbox.append(connection, Noted(key="prepared"))
+        await connection.execute("PREPARE TRANSACTION 'two phases'")
+        await connection.close()
+        await append("meanwhile")
+        await until(lambda: has("meanwhile"), seconds=20)
+
+        private_postgres.restart()
+        await until(lambda: append("after"), seconds=20)
+        await until(lambda: has("after"), seconds=20)
+        connection = await asyncpg.connect(private_postgres.dsn)
+        await connection.execute("COMMIT PREPARED 'two phases'")
+        await connection.close()
+        await until(lambda: has("prepared"), seconds=20)
+    await app.close()
