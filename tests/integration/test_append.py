@@ -157,7 +157,7 @@ async def test_high_goes_first_and_low_still_gets_a_tenth(database_url: str) -> 
     broker.publish = note_batch
     async with app.transaction() as tx:
         for priority, start in (("low", 0), ("normal", 1000), ("high", 2000)):
-            messages = [Message(Loose(n=start + n), priority=priority) for n in range(100)]
+            messages = [Message(Loose(n=start + n), priority=priority) for n in range(100)]  # type: ignore[arg-type]
             await app.outbox.append_many(tx, messages)
     assert await app.drain() == 300
     full = [batch for batch in batches if len(batch) == 20]

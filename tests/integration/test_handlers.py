@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from postlude import (
+    ConfigurationError,
     Context,
     DeadLetter,
     Err,
@@ -191,7 +192,7 @@ async def test_a_wrong_result_is_a_dead_letter_at_once(app: Postlude, database_u
     @app.on(Noted)
     async def lies(noted: Noted, ctx: Context) -> Ok[Done] | Err[Refused]:
         await write(ctx.tx, noted.n)
-        return returned
+        return returned  # type: ignore[no-any-return]  # that is the lie
 
     await note(app, "k", 1)
     assert await app.drain() == 0
@@ -257,6 +258,15 @@ async def test_an_instance_with_services_of_its_own(app: Postlude, database_url:
     assert await app.drain() == 1
     assert await effects(database_url) == [40]
     assert "Writer" in app.routes.handlers
+
+
+async def test_an_instance_that_contradicts_itself_is_refused(app: Postlude) -> None:
+    class Confused(EventHandler[Noted, Done, Refused]):
+        async def handle(self, done: Done) -> Ok[Done] | Err[Refused]:
+            return Ok(done)
+
+    with pytest.raises(ConfigurationError, match="handler of Noted, but handle\\(\\) takes Done"):
+        app.register(Confused())
 
 
 async def test_a_handler_that_calls_out_has_its_attempt_committed_first(app: Postlude, database_url: str) -> None:

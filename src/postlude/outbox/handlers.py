@@ -27,8 +27,8 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 class EventHandler(Generic[In, S, F]):
     """A handler with services of its own. Subclass it, name the types, give an instance to `app.register`."""
 
-    async def handle(self, event: In) -> Ok[S] | Err[F]:  # noqa: ARG002 - subclasses use it
-        """May also take (event, ctx)."""
+    async def handle(self, *args: Any, **kwargs: Any) -> Ok[S] | Err[F]:
+        """Takes (event) or (event, ctx); written so openly that type checkers allow both."""
         raise TypeError(f"{type(self).__name__} does not define handle")
 
 
@@ -129,21 +129,22 @@ def handler_of(function: Callable[..., Any], event_class: type[Any], limit: floa
 
 
 def event_class_of(instance: object) -> type[Any]:
-    """The In of an EventHandler, from its type arguments or its annotation."""
-    for base in getattr(type(instance), "__orig_bases__", ()):
-        if typing.get_origin(base) is EventHandler:
-            first = typing.get_args(base)[0]
-            if isinstance(first, type):
-                return first
-    handle = getattr(instance, "handle", None)
-    hints = _hints(handle) if handle is not None else {}
-    for name, hint in hints.items():
-        if name not in ("return", "ctx") and isinstance(hint, type):
-            return hint
-    raise ConfigurationError(
-        f"it is not clear which event {type(instance).__name__} handles",
-        hint="Subclass EventHandler[In, Success, Failure] or annotate the event of handle().",
-    )
+    """The In of an EventHandler, from its type arguments or its annotation; where both speak they must agree."""
+    hints = _hints(getattr(instance, "handle", instance))
+    annotated = [hint for name, hint in hints.items() if name not in ("return", "ctx") and isinstance(hint, type)]
+    bases = (base for cls in type(instance).__mro__ for base in getattr(cls, "__orig_bases__", ()))
+    arguments = [typing.get_args(base)[0] for base in bases if typing.get_origin(base) is EventHandler]
+    found = [cls for cls in (*arguments[:1], *annotated[:1]) if isinstance(cls, type)]
+    if not found:
+        raise ConfigurationError(
+            f"it is not clear which event {type(instance).__name__} handles",
+            hint="Subclass EventHandler[In, Success, Failure] or annotate the event of handle().",
+        )
+    if found[0] is not found[-1]:
+        raise ConfigurationError(
+            f"{type(instance).__name__} is a handler of {found[0].__name__}, but handle() takes {found[-1].__name__}"
+        )
+    return found[0]
 
 
 def _returns(function: Callable[..., Any]) -> Returns:
