@@ -112,7 +112,7 @@ class Fleet:
         traces.mkdir(exist_ok=True)
         # What a developer has set for himself must not reach the workers.
         own = {name: value for name, value in os.environ.items() if not name.startswith("POSTLUDE_")}
-        env = {**own, "PYTHONPATH": os.environ.get("CHAOS_MUT", str(ROOT)), "CHAOS_TRACES": str(traces), **environment}
+        env = {**own, "PYTHONPATH": str(ROOT), "CHAOS_TRACES": str(traces), **environment}
         self.traces = traces
         self.places = [Place(f"worker {i}", folder / f"worker{i}.log", env, traces) for i in range(1, count + 1)]
 

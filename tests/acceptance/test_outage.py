@@ -8,6 +8,8 @@ import pytest
 from postlude import Event, Postlude, Settings, event
 from tests.acceptance.chaos_run import until
 
+MANY = 300
+
 
 @event(key="key")
 class Noted(Event):
@@ -21,13 +23,14 @@ async def test_a_prepared_transaction_that_outlives_the_server_is_delivered(priv
     app.route(Noted)
     published = app.broker().messages
 
-    async def append(key: str) -> bool:
+    async def append(when: str) -> bool:
+        """Into every lane."""
         async with app.transaction() as tx:
-            await app.outbox.append(tx, Noted(key=key))
+            await app.outbox.append_many(tx, [Noted(key=f"{when} {i}") for i in range(MANY)])
         return True
 
-    async def has(key: str) -> bool:
-        return any(message.key == key for message in published())
+    async def has(when: str, count: int = MANY) -> bool:
+        return sum(str(message.key).startswith(when) for message in published()) >= count
 
     await app.db.upgrade()
     async with app.worker():
@@ -42,10 +45,11 @@ async def test_a_prepared_transaction_that_outlives_the_server_is_delivered(priv
         await until(lambda: has("meanwhile"), seconds=20)
 
         private_postgres.restart()
-        await until(lambda: append("after"), seconds=20)
-        await until(lambda: has("after"), seconds=20)
+        for when in ("after", "later"):
+            await until(lambda: append(when), seconds=20)  # noqa: B023 - awaited in this round
+            await until(lambda: has(when), seconds=20)  # noqa: B023
         connection = await asyncpg.connect(private_postgres.dsn)
         await connection.execute("COMMIT PREPARED 'two phases'")
         await connection.close()
-        await until(lambda: has("prepared"), seconds=20)
+        await until(lambda: has("prepared", 1), seconds=20)
     await app.close()

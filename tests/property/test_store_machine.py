@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -461,6 +461,7 @@ def _settings(examples: int, steps: int) -> settings:
         max_examples=examples,
         stateful_step_count=steps,
         derandomize=True,
+        phases=[Phase.generate],  # add Phase.shrink to look into a failure: it takes minutes
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),

@@ -74,7 +74,7 @@ def test_a_type_loses_no_letter_and_is_lower(name: str) -> None:
 
 def test_events_are_frozen_and_keyword_only() -> None:
     with pytest.raises(TypeError):
-        OrderPlaced("o-1", "c-1")  # type: ignore[misc]  # that it must not
+        OrderPlaced("o-1", "c-1")  # type: ignore[call-arg]  # that it must not
     with pytest.raises(AttributeError):
         OrderPlaced(order_id="o", customer_id="c").order_id = "x"  # type: ignore[misc]  # that it must not
 

@@ -97,26 +97,21 @@ def test_a_failure_takes_its_followers_back(intake: Intake) -> None:
     assert reread_from(intake) == 1
 
 
-def test_a_probe_cannot_free_a_key_whose_failure_is_not_durable_yet(intake: Intake) -> None:
+@pytest.mark.parametrize("concluded", ["before the read", "while it is under way", "after it"])
+def test_a_probe_that_knows_nothing_of_a_failure_yet_frees_nobody(intake: Intake, concluded: str) -> None:
+    """Until the verdict is durable the store says that nothing holds the key."""
     first = row(1)
-    Read(intake).comes_back(first)
+    assert Read(intake).comes_back(first, row(2)) == [1]
     intake.failed(first)
-    assert intake.suspects(all_keys=True) == [], "the store would say that nothing holds it"
+    probe(intake, "k")
+    if concluded == "before the read":
+        intake.concluded(first)
+    read = Read(intake)
+    if concluded == "while it is under way":
+        intake.concluded(first)
+    assert read.comes_back(row(2, blocked=concluded == "before the read")) == []
     intake.concluded(first)
-    assert intake.suspects(all_keys=True) == [("k", 2)]
-
-
-def test_a_probe_under_way_cannot_free_a_key_that_begins_to_fail(intake: Intake) -> None:
-    first, second = row(2), row(3)
-    Read(intake).comes_back(row(1, status=Status.failed))
-    intake.floors.flag_all()
-    intake.blocked.hold("k", LANE, 2)
-    assert intake.suspects(all_keys=True) == [("k", 2)]
-    intake.failed(first)
-    intake.concluded(first)
-    intake.freed(["k"])
-    intake.floors.flag_all()
-    assert 3 not in Read(intake).comes_back(second)
+    assert take(intake) == []
 
 
 def test_a_follower_read_before_the_failure_was_durable_waits(intake: Intake) -> None:
@@ -200,10 +195,12 @@ def test_what_is_here_already_is_not_taken_in_twice(intake: Intake) -> None:
 
 
 def test_a_lane_that_was_lost_and_won_again_is_read_from_the_beginning(intake: Intake) -> None:
-    Read(intake).comes_back(row(1), row(2))
+    first = row(1)
+    Read(intake).comes_back(first, row(2))
     intake.floors.flag_all()
     read = Read(intake)
     intake.disown([LANE])
+    intake.concluded(first)
     intake.own(LANE, 0)
     assert read.comes_back(row(3)) == [], "it does not know of 2, which was here and was forgotten"
     assert reread_from(intake) == 0

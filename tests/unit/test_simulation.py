@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.simulation import Options, World
+from tests.unit.simulated_database import Options
+from tests.unit.simulation import World
 
 TURNS = 400
 WAYS = {
@@ -19,6 +20,8 @@ WAYS = {
     "a handler that settles with its effect": Options(batch=1, settles=True),
     "a handler that calls out": Options(batch=1, parallel=4, claims=True),
     "a call with several entries": Options(),
+    "a database that is always there": Options(losses=False),
+    "a broker and a database that is always there": Options(ordered=True, parallel=1, losses=False),
     "a broker with ordered failure": Options(ordered=True, parallel=1),
     "dead letters that hold their key": Options(ordered=True, parallel=1, on_dead_blocks=True),
     "no room for waiting keys": Options(max_keys=1, lanes=1),

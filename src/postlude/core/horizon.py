@@ -7,7 +7,7 @@ appender therefore has a bound: all its seqs lie above the last one that had bee
 from __future__ import annotations
 
 RESTORED = "-1/"
-"""How the ids of prepared transactions begin after the server was restarted: they were appending before we saw them."""
+"""How the ids of prepared transactions begin after a restart of the server: they appended before, under other ids."""
 
 
 class Horizon:
@@ -27,7 +27,9 @@ class Horizon:
         """
         ended = [bound for appender, bound in self._bounds.items() if appender not in appenders]
         news_after = min([self.last, *ended])
-        self._bounds = {one: self._bounds.get(one, 0 if one.startswith(RESTORED) else self.last) for one in appenders}
+        self._bounds = {
+            one: self._bounds.get(one, self.stable if one.startswith(RESTORED) else self.last) for one in appenders
+        }
         self.last = max(self.last, last)
         self.stable = min([self.last, *self._bounds.values()])
         return news_after

@@ -24,7 +24,6 @@ class Intake:
         self._failing: dict[int, str] = {}
         self._doubtful: set[str] = set()
         self._suspects: set[str] = set()
-        self._held: set[str] = set()
         self._due: set[int] = set()
 
     # ------------------------------------------------------------ lanes
@@ -121,12 +120,11 @@ class Intake:
         """An entry will hold its key: what comes after it waits. Call this before the verdict is sent.
 
         The key is remembered even when no follower is known: until the verdict is durable the store says that nothing
-        holds it, and a read or a probe under way may say so even later.
+        holds it, and a read under way may say so even later.
         """
         if delivery.key is None:
             return
         self._failing[delivery.seq] = delivery.key
-        self._held.add(delivery.key)
         for follower in self.ready.drop_key(delivery.key):
             self._hold(follower)
         if not self.blocked.hold(delivery.key, delivery.lane, delivery.seq + 1):
@@ -146,18 +144,15 @@ class Intake:
 
     def suspects(self, *, all_keys: bool) -> list[tuple[str, int]]:
         """Keys that may be free now: those whose head was concluded here, or every one."""
-        failing = set(self._failing.values())
-        items = [item for item in self.blocked.items() if item[0] not in failing]
+        items = list(self.blocked.items())
         found = items if all_keys else [item for item in items if item[0] in self._suspects]
         self._suspects.clear()
-        self._held.clear()
         return found
 
     def freed(self, keys: Iterable[str]) -> None:
-        """The store says that nothing holds these keys: read on from their first waiting entry. What began to fail
-        since the store was asked is held all the same."""
+        """The store says that nothing holds these keys: read on from their first waiting entry."""
         for key in keys:
-            waiting = self.blocked.free(key) if key not in self._held else None
+            waiting = self.blocked.free(key)
             if waiting is not None:
                 self.floors.lower(waiting.lane, 1, waiting.seq)
 

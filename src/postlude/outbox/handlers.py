@@ -128,9 +128,9 @@ def handler_of(function: Callable[..., Any], event_class: type[Any], limit: floa
     )
 
 
-def event_class_of(instance: object) -> type[Any]:
+def event_class_of(instance: Any) -> type[Any]:
     """The In of an EventHandler, from its type arguments or its annotation; where both speak they must agree."""
-    hints = _hints(getattr(instance, "handle", instance))
+    hints = _hints(instance.handle)
     annotated = [hint for name, hint in hints.items() if name not in ("return", "ctx") and isinstance(hint, type)]
     bases = (base for cls in type(instance).__mro__ for base in getattr(cls, "__orig_bases__", ()))
     arguments = [typing.get_args(base)[0] for base in bases if typing.get_origin(base) is EventHandler]

@@ -96,7 +96,8 @@ SELECT d.seq, d.event_id, d.lane, d.key, d.priority, d.status, d.attempts, d.max
         ORDER BY seq LIMIT :limit) AS d
 
 -- name: read_due
--- What waited for its time, read where it waits.
+-- What waited for its time, read where it waits. The time is fixed for the statement: with a volatile clock the index
+-- could not stop at it, and everything that is scheduled would be walked.
 SELECT d.seq, d.event_id, d.lane, d.key, d.priority, d.status, d.attempts, d.max_attempts, d.starts,
        d.key IS NOT NULL AND EXISTS (
            SELECT 1 FROM postlude.postlude_delivery b
@@ -106,7 +107,7 @@ SELECT d.seq, d.event_id, d.lane, d.key, d.priority, d.status, d.attempts, d.max
        SELECT seq, event_id, lane, key, priority, status, attempts, max_attempts, starts
          FROM postlude.postlude_delivery
         WHERE destination = :destination AND status IN ('failed', 'scheduled', 'claimed') AND lane = t.lane
-          AND available_at <= clock_timestamp() + :ahead::interval AND seq <> ALL(:excluding::bigint[])
+          AND available_at <= statement_timestamp() + :ahead::interval AND seq <> ALL(:excluding::bigint[])
         ORDER BY available_at, seq LIMIT :limit) AS d
 
 -- name: freed
@@ -128,7 +129,7 @@ SELECT EXISTS (
     SELECT 1 FROM postlude.postlude_delivery d
      WHERE d.destination = ANY(:destinations::text[])
        AND (d.status = 'pending' OR d.status IN ('failed', 'scheduled', 'claimed')
-            AND d.available_at <= clock_timestamp() + :ahead::interval)
+            AND d.available_at <= statement_timestamp() + :ahead::interval)
        AND NOT EXISTS (SELECT 1 FROM postlude.postlude_delivery b
                         WHERE b.destination = d.destination AND b.key = d.key AND b.seq < d.seq AND b.blocks))
 
@@ -142,7 +143,8 @@ free AS MATERIALIZED (
     SELECT d.seq
       FROM unnest(:seqs::bigint[], :was_statuses::text[], :was_attempts::integer[]) AS v (seq, status, attempts)
       JOIN postlude.postlude_delivery d ON d.seq = v.seq AND d.status = v.status AND d.attempts = v.attempts
-     WHERE d.destination = :destination AND EXISTS (SELECT 1 FROM alive)
+     WHERE d.seq = ANY(:seqs::bigint[])  -- said twice: without it, stale statistics make this a scan of the backlog
+       AND d.destination = :destination AND EXISTS (SELECT 1 FROM alive)
        AND d.lane = ANY(ARRAY(
            SELECT l.lane FROM unnest(:lanes::smallint[], :epochs::bigint[]) AS f (lane, epoch)
              JOIN postlude.postlude_lane l ON l.lane = f.lane AND l.epoch = f.epoch
@@ -183,6 +185,7 @@ UPDATE postlude.postlude_delivery d
               :attempts::integer[], :starts::smallint[], :delays::float8[], :untils::timestamptz[], :errors::text[])
        AS v (seq, was_status, was_attempts, status, blocks, attempts, starts, delay, until, error)
  WHERE d.seq = v.seq AND d.status = v.was_status AND d.attempts = v.was_attempts AND d.destination = :destination
+   AND d.seq = ANY(:seqs::bigint[])  -- said twice, as in start
    AND EXISTS (SELECT 1 FROM alive) AND d.lane = ANY(ARRAY(
        SELECT l.lane FROM unnest(:lanes::smallint[], :epochs::bigint[]) AS f (lane, epoch)
          JOIN postlude.postlude_lane l ON l.lane = f.lane AND l.epoch = f.epoch
