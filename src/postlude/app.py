@@ -320,8 +320,8 @@ class Postlude:
         routes = partial(self.routes.resolve_stored, lanes=self.lanes)
         found: list[Destination] = [RouteDestination(store.settling, routes, batch=batch)]
         for name in sorted(self.routes.brokers()):
-            topics = self.routes.topics(name)
-            found.append(BrokerDestination(name, self.broker(name), lanes=self.lanes, batch=batch, topics=topics))
+            topic = self.routes.topic(name)
+            found.append(BrokerDestination(name, self.broker(name), lanes=self.lanes, batch=batch, topic=topic))
         parts = self._handling_parts()
         on_sqlite = store.dialect == "sqlite"
         for handler in self.routes.handlers.values():

@@ -233,6 +233,20 @@ async def test_headers_and_ids_travel_with_the_message(database_url: str) -> Non
     await app.close()
 
 
+async def test_the_append_chooses_the_topic_before_the_route_and_the_route_before_the_class(database_url: str) -> None:
+    app = make_app(database_url)
+    app.route(Noted, topic="routed")
+    app.route("*", topic="everything")
+    app.route(Loose, to="other")
+    app.route("*", to="other", topic="everything")
+    async with app.transaction() as tx:
+        await app.outbox.append_many(tx, [Noted(key="k", n=1), Message(Noted(key="k", n=2), topic="said"), Loose(n=3)])
+    await app.drain()
+    topics = {name: {topic for topic, got in app.broker(name).topics.items() if got} for name in ("default", "other")}
+    assert topics == {"default": {"routed", "said", "everything"}, "other": {"everything", "said", "loose"}}
+    await app.close()
+
+
 async def test_correlation_and_trace_follow_from_event_to_event(database_url: str) -> None:
     app = routed_app(database_url)
 

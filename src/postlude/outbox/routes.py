@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -68,9 +68,20 @@ class Routes:
             if handler.spec.type == event_type:
                 yield handler.destination, None
 
-    def topics(self, destination: str) -> dict[str, str]:
-        """The topics that routes to a destination give to types."""
-        return {route.type: route.topic for route in self._routes if route.to == destination and route.topic}
+    def topic(self, destination: str) -> Callable[[StoredEvent], str]:
+        """Says the topic of an event at a destination: the append's own, else the route's, else that of its class. A
+        route of the type goes before one for every event."""
+        given = {route.type: route.topic for route in self._routes if route.to == destination}
+
+        def choose(event: StoredEvent) -> str:
+            routed = given[event.type] if event.type in given else given.get(EVERYTHING)
+            return event.topic if routed is None or self._chose_topic(event) else routed
+
+        return choose
+
+    def _chose_topic(self, event: StoredEvent) -> bool:
+        spec = self._specs.get(event.type)
+        return spec is not None and event.topic != spec.topic
 
     def brokers(self) -> set[str]:
         """The brokers that something is routed to."""

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
-from postlude.core.delivery import Fence
+from postlude.core.delivery import Fence, StoredEvent
 from postlude.core.envelope import BrokerMessage, message
 from postlude.core.outcome import Fault, Outcome, Unavailable
 from postlude.errors import BrokerUnavailable
-from postlude.outbox.routes import EVERYTHING
 from postlude.ports.broker import Broker
 from postlude.ports.destination import Entry, Terms
 
 
 class BrokerDestination:
-    """Publishes a batch at once. `topics` has the topics that routes give to event types."""
+    """Publishes a batch at once. `topic` says where an event goes there."""
 
-    def __init__(self, name: str, broker: Broker, *, lanes: int, batch: int, topics: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, broker: Broker, *, lanes: int, batch: int, topic: Callable[[StoredEvent], str]
+    ) -> None:
         self._broker = broker
-        self._topics = topics
+        self._topic = topic
         self.terms = Terms(
             name=name, kind="broker", lanes=lanes, batch=batch, ordered_failure=broker.features.ordered_failure
         )
@@ -36,7 +37,7 @@ class BrokerDestination:
         event, key = entry.event, entry.delivery.key
         if event.key != key:  # a route may order by another field than the event itself
             event = structs.replace(event, key=key)
-        return message(event, topic=self._topics.get(event.type) or self._topics.get(EVERYTHING))
+        return message(event, topic=self._topic(event))
 
     async def open(self) -> None:
         await self._broker.open()
