@@ -85,6 +85,11 @@ async def until(condition: Condition, patience: float = PATIENCE) -> None:
         await asyncio.sleep(0.005)
 
 
+async def arrived(app: Postlude, *numbers: int, broker: str = "default") -> None:
+    """Wait until a broker was given these numbers."""
+    await until(lambda: set(numbers) <= set(published(app, broker=broker)))
+
+
 class Held:
     """A transaction that the test keeps open for as long as it wants, on a connection of its own."""
 
@@ -184,7 +189,7 @@ class Eyes:
 def watch(app: Postlude) -> Eyes:
     """Put eyes on the app's store. Before its first worker is made."""
     eyes = Eyes(app.store.reading)
-    app.store.reading = eyes  # type: ignore[assignment]  # answers every method of the port
+    app.store.reading = eyes
     return eyes
 
 

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 from postlude import Context, Postlude, Settings
 from tests.engine import Noted
@@ -22,7 +22,12 @@ from tools.processes import bound
 EFFECTS = "CREATE TABLE effect (position bigserial PRIMARY KEY, key text NOT NULL, n int NOT NULL)"
 
 
-def make_app(url: str, waiting: asyncio.Event | None = None, **options: Any) -> Postlude:
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def make_app(url: str, options: dict[str, Any], waiting: asyncio.Event | None = None) -> Postlude:
     """Every note has one effect in the database. With `waiting`, keys that say so wait for it."""
     app = Postlude(url, settings=Settings.load(environ={}, **options))
 
@@ -30,7 +35,7 @@ def make_app(url: str, waiting: asyncio.Event | None = None, **options: Any) -> 
     async def effect(noted: Noted, ctx: Context) -> None:
         await ctx.tx.execute("INSERT INTO effect (key, n) VALUES ($1, $2)", noted.key, noted.n)
         if waiting is not None:
-            print("inside", noted.key, flush=True)
+            say(f"inside {noted.key}")
             if noted.key.startswith("stop"):
                 await waiting.wait()
 
@@ -40,11 +45,11 @@ def make_app(url: str, waiting: asyncio.Event | None = None, **options: Any) -> 
 async def main(url: str, options: dict[str, Any]) -> None:
     go_on = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, go_on.set)
-    app = make_app(url, go_on, **options)
+    app = make_app(url, options, go_on)
     await app.start()
-    print("ready", flush=True)
+    say("ready")
     await app.run()
-    print("ended", flush=True)
+    say("ended")
     await app.close()
 
 
@@ -74,7 +79,7 @@ class WorkerProcess:
     async def ends(self, within: float) -> int:
         return await asyncio.to_thread(self.process.wait, within)
 
-    def __enter__(self) -> WorkerProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

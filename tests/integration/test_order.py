@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -16,7 +17,21 @@ import pytest
 from postlude import Context, Postlude
 from postlude.core.outcome import Failed, Fault
 from postlude.runtime.worker import Worker
-from tests.engine import Eyes, Noted, held, key_in, make_app, note, notes, published, query, routed_app, until, watch
+from tests.engine import (
+    Eyes,
+    Noted,
+    arrived,
+    held,
+    key_in,
+    make_app,
+    note,
+    notes,
+    published,
+    query,
+    routed_app,
+    until,
+    watch,
+)
 
 FAILED = Failed(Fault("Refused"))
 AN_HOUR = {"base_delay_seconds": 3600, "max_backoff_seconds": 3600, "jitter_factor": 0}
@@ -52,11 +67,11 @@ async def test_a_late_committer_is_not_overtaken_by_its_key(postgres_url: str) -
             async with held(postgres_url) as late:
                 await app.outbox.append(late.connection, Noted(key=key, n=first))
                 await note(app, "other", first + 1)
-                await until(lambda wanted=first + 1: wanted in published(app))
+                await arrived(app, first + 1)
                 await looked(eyes)
                 await late.commit()
             await note(app, key, first + 2)
-            await until(lambda key=key: len(published(app, key)) == 2)
+            await arrived(app, first, first + 2)
             assert published(app, key) == [first, first + 2]
 
 
@@ -75,7 +90,7 @@ async def test_a_late_committer_in_a_prepared_transaction_is_not_overtaken_by_it
         await looked(eyes)
         for n in (2, 3):
             await note(app, other, n)
-            await until(lambda n=n: n in published(app))
+            await arrived(app, n)
             await looked(eyes)
         await query(postgres_url, "COMMIT PREPARED 'late'")
         await note(app, key, 4)
@@ -153,10 +168,17 @@ async def _pass_floor(
     destination = "default" if handled is None else "handler:handler"
     for n in range(100, 200):
         await note(app, key, n)
-        await until(lambda n=n: n in (published(app) if handled is None else handled))
+        if handled is None:
+            await arrived(app, n)
+        else:
+            await until(partial(handled.__contains__, n))
         if eyes.floors[destination, lane] >= seq:
             return
     pytest.fail("the floor never passed the waiting entry")
+
+
+def _has_published(app: Postlude, count: int) -> bool:
+    return bool(app.broker().published == count)
 
 
 async def _is_settled(url: str, seq: int) -> bool:
@@ -178,7 +200,7 @@ async def test_a_foreign_idle_writer_and_an_idle_reader_do_not_stop_the_floors(p
             key = key_in(lane)
             for n in range(30):
                 await note(app, key, n)
-                await until(lambda n=n: len(published(app)) > n)
+                await arrived(app, n)
             assert published(app) == list(range(30))
             assert worker.relays["default"].settled >= 29
             last = (await query(postgres_url, "SELECT last_value FROM postlude_delivery_seq_seq"))[0][0]
@@ -193,7 +215,7 @@ async def test_an_idle_appender_holds_back_floors_but_no_delivery(postgres_url: 
         async with working(app) as (_, eyes):
             for n in range(20):
                 await note(app, key_in(3), n)
-                await until(lambda n=n: len(published(app)) > n)
+                await arrived(app, n)
             assert eyes.floors["default", 3] == 0
             await idle.commit()
             await until(lambda: len(published(app)) == 21)
@@ -314,7 +336,7 @@ async def test_100k_followers_behind_64_heads_cost_other_keys_nothing_for_severa
         for n in range(1 + rounds):
             async with app.transaction() as tx:
                 await app.outbox.append_many(tx, [Noted(key=key, n=n) for key in others])
-            await until(lambda n=n: app.broker().published == (1 + n) * HEADS)
+            await until(partial(_has_published, app, (1 + n) * HEADS))
             if n == 0:  # all of it was passed, once
                 eyes.rows = eyes.largest = 0
         assert eyes.rows <= 3 * rounds * HEADS, "reads walk over what waits"

@@ -37,7 +37,6 @@ from tests.engine import (
     routed_app,
     settle_shares,
     until,
-    watch,
     workers,
 )
 from tests.worker_process import WorkerProcess
@@ -48,7 +47,7 @@ PAST_THE_LEASE = LEASE + 1
 
 async def owners(url: str, destination: str = "default") -> dict[int, bytes | UUID | None]:
     rows = await query(url, f"SELECT lane, owner FROM postlude_lane WHERE destination = '{destination}'")
-    return dict(rows)  # type: ignore[arg-type]  # pairs
+    return dict(rows)
 
 
 async def shares(url: str) -> list[int]:
@@ -294,13 +293,13 @@ async def test_a_worker_that_is_buried_while_it_begins_again_tries_once_more(any
         first, register = worker.id, app.store.ownership.register
         lives: list[UUID] = []
 
-        async def register_too_late(id_: UUID, *others: Any) -> None:
+        async def register_too_late(id_: UUID, *given: Any) -> None:
             lives.append(id_)
-            await register(id_, *others)
+            await register(id_, *given)
             if len(lives) == 1:
                 app.clock.advance(PAST_THE_LEASE)
 
-        app.store.ownership.register = register_too_late  # type: ignore[method-assign]  # a fault of the outside world
+        app.store.ownership.register = register_too_late  # type: ignore[method-assign, assignment]
         await bury(app, worker)
         assert len(lives) == 2
         assert worker.id not in (first, lives[0])
@@ -336,7 +335,7 @@ class Faulty:
 @pytest.mark.parametrize("method", ["claim_lanes", "release_lanes", "bury_workers", "live_workers", "paused"])
 async def test_an_answer_that_is_lost_costs_no_lane(sqlite_url: str, method: str, is_done: bool) -> None:
     app = routed_app(sqlite_url)
-    app.store.ownership = faulty = Faulty(app.store.ownership, method, is_done=is_done)  # type: ignore[assignment]
+    app.store.ownership = faulty = Faulty(app.store.ownership, method, is_done=is_done)
     async with app, workers(app, 2) as (first, second):
         await settle_shares(first, second)
         third = app._new_worker(duties=False)
@@ -510,7 +509,6 @@ async def test_an_entry_that_takes_its_worker_down_three_times_is_a_poison_dead_
     deadly, innocent = key_in(11), key_in(11, without={key_in(11)})
     elsewhere = key_in(12)
     handled: list[str] = []
-    deaths = 0
     dying = asyncio.Event()
 
     @app.on(Noted, name="handler")
@@ -523,7 +521,9 @@ async def test_an_entry_that_takes_its_worker_down_three_times_is_a_poison_dead_
     async with app:
         for key in (deadly, innocent, elsewhere):
             await note(app, key, 1)
-        for deaths in range(1, 10):
+        lives = 0
+        while True:
+            lives += 1
             worker = app._new_worker(duties=False)
             await worker.start()
             dying.clear()
@@ -536,7 +536,7 @@ async def test_an_entry_that_takes_its_worker_down_three_times_is_a_poison_dead_
                 break
             await _take_down(worker, draining)
             app.clock.advance(PAST_THE_LEASE)
-        assert deaths == 5, "once as usual, three times with care, and then no more"
+        assert lives == 5, "killed once as usual, three times with care, and then no more"
         assert sorted(handled) == sorted([innocent, elsewhere])
         (letter,) = await app.insight.list(status="dead")
         assert (letter.key, letter.error) == (deadly, "Poison (delivery.poison)")
@@ -554,7 +554,12 @@ async def _take_down(worker: Worker, draining: asyncio.Task[Any]) -> None:
 # ---------------------------------------------------------------- real processes
 
 
-QUICK = {"lane": {"lease": 1.0}, "handler": {"timeout": 8.0}, "worker": {"shutdown_timeout": 1.0}}
+QUICK = {
+    "lane": {"lease": 1.0},
+    "handler": {"timeout": 8.0, "concurrency": 10},
+    "pool": {"max": 15},
+    "worker": {"shutdown_timeout": 1.0},
+}
 STOPPED = [f"stop-{n}" for n in range(10)]
 
 
@@ -564,7 +569,7 @@ async def test_sigstop_inside_a_handler_transaction_holds_only_its_key_and_has_i
 ) -> None:
     """As many handlers as a worker runs at a time are frozen with their transactions open."""
     await query(any_postgres_url, worker_process.EFFECTS)
-    app = worker_process.make_app(any_postgres_url, **QUICK)
+    app = worker_process.make_app(any_postgres_url, QUICK)
     async with app:
         with WorkerProcess(any_postgres_url, **QUICK) as frozen:
             await frozen.says("ready")
@@ -594,7 +599,7 @@ async def test_sigstop_inside_a_handler_transaction_holds_only_its_key_and_has_i
 
 async def test_sigterm_ends_within_its_deadline_and_gives_lanes_back(any_postgres_url: str) -> None:
     await query(any_postgres_url, worker_process.EFFECTS)
-    app = worker_process.make_app(any_postgres_url)
+    app = worker_process.make_app(any_postgres_url, {})
     async with app:
         with WorkerProcess(any_postgres_url, **QUICK) as process:
             await process.says("ready")
@@ -613,7 +618,7 @@ async def test_sigterm_ends_within_its_deadline_and_gives_lanes_back(any_postgre
 
 async def test_a_second_sigterm_ends_at_once(any_postgres_url: str) -> None:
     await query(any_postgres_url, worker_process.EFFECTS)
-    app = worker_process.make_app(any_postgres_url)
+    app = worker_process.make_app(any_postgres_url, {})
     patient = {**QUICK, "worker": {"shutdown_timeout": 120}, "handler": {"timeout": 120}}
     async with app:
         with WorkerProcess(any_postgres_url, **patient) as process:

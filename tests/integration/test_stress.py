@@ -32,13 +32,13 @@ PATIENCE = 40.0
 BURIALS = {
     "sqlite": (
         "CREATE TABLE burial (worker blob, at real)",
-        "CREATE TRIGGER buried AFTER DELETE ON postlude_worker BEGIN"
-        " INSERT INTO burial VALUES (OLD.id, (julianday('now') - 2440587.5) * 86400.0); END",
+        """CREATE TRIGGER buried AFTER DELETE ON postlude_worker BEGIN
+               INSERT INTO burial VALUES (OLD.id, (julianday('now') - 2440587.5) * 86400.0); END""",
     ),
     "postgres": (
         "CREATE TABLE burial (worker uuid, at timestamptz)",
-        "CREATE FUNCTION buried() RETURNS trigger LANGUAGE plpgsql AS"
-        " 'BEGIN INSERT INTO burial VALUES (OLD.id, clock_timestamp()); RETURN OLD; END'",
+        """CREATE FUNCTION buried() RETURNS trigger LANGUAGE plpgsql AS
+               'BEGIN INSERT INTO burial VALUES (OLD.id, clock_timestamp()); RETURN OLD; END'""",
         "CREATE TRIGGER buried BEFORE DELETE ON postlude_worker FOR EACH ROW EXECUTE FUNCTION buried()",
     ),
 }
@@ -159,8 +159,8 @@ class Member:
             retry={"base_delay_seconds": 0.02, "max_backoff_seconds": 0.1, "max_attempts": 1000},
             pool={"max": 4},
         )
-        self.app._opened_brokers["default"] = recorder.connect(self.ice)  # type: ignore[assignment]
-        self.app.store.ownership = Ownership(self.app.store.ownership, self.ice)  # type: ignore[assignment]
+        self.app._opened_brokers["default"] = recorder.connect(self.ice)
+        self.app.store.ownership = Ownership(self.app.store.ownership, self.ice)
         self.stop = asyncio.Event()
         self.worker: Worker | None = None
         self.task: asyncio.Task[None] | None = None

@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from postlude.core.uuid7 import uuid7
 from postlude.errors import DatabaseUnavailable
 from postlude.storage.postgres.connection import compiled
 from postlude.testing.clock import ManualClock
-from tests.engine import Noted, held, key_in, make_app, note, published, query, routed_app, until, watch, workers
+from tests.engine import Noted, arrived, held, make_app, note, published, query, routed_app, until, watch, workers
 from tools.servers import PostgresServer
 
 ONCE = {"max_attempts": 1, "base_delay_seconds": 0, "jitter_factor": 0}
@@ -142,6 +143,27 @@ async def test_a_message_that_fails_is_not_an_outage(database_url: str) -> None:
         await app.drain()
         assert published(app) == [2]
         assert (await app.insight.counts())["dead"] == 1
+
+
+@pytest.mark.parametrize("headers", ['{"n": 1}', "[]", "null"])
+async def test_a_raw_row_with_odd_headers_stops_no_other(database_url: str, headers: str) -> None:
+    """Whoever writes with plain SQL may write anything the columns take."""
+    app = routed_app(database_url)
+    new_id = "randomblob(16)" if database_url.startswith("sqlite") else "gen_random_uuid()"
+    async with app:
+        for n, given in ((1, headers), (2, '{"fine": "yes"}')):
+            payload = f'{{"key": "a", "n": {n}}}'
+            await query(
+                database_url,
+                "INSERT INTO postlude_event (event_id, type, topic, payload, headers)"
+                f" VALUES ({new_id}, 'test.noted', 'noted', '{payload}', '{given}')",
+            )
+        await query(
+            database_url,
+            "INSERT INTO postlude_delivery (event_id, destination) SELECT event_id, 'route' FROM postlude_event",
+        )
+        await app.drain(timeout=5)
+        assert sorted(published(app)) == [1, 2]
 
 
 class Breaking(MemoryBroker):
@@ -386,8 +408,8 @@ async def test_a_worker_reconnects_and_continues(private_postgres: PostgresServe
                 await asyncio.to_thread(private_postgres.stop)
                 await asyncio.sleep(0.2)
                 await asyncio.to_thread(_start, private_postgres)
-            await _patiently(lambda n=n: note(app, "a", n))
-            await until(lambda n=n: n in published(app))
+            await _patiently(partial(note, app, "a", n))
+            await arrived(app, n)
         await until(lambda: is_empty(private_postgres.dsn))
     assert list(dict.fromkeys(published(app))) == [1, 2, 3]
 
@@ -536,3 +558,74 @@ async def test_a_partition_made_ahead_takes_along_what_came_early(any_postgres_u
             (f"postlude_event_{day:%Y%m%d}",)
         ]
         assert await app.drain() == 1
+
+
+@pytest.mark.parametrize("way", ["pg_cancel_backend", "pg_terminate_backend"])
+async def test_a_worker_survives_sessions_that_an_administrator_ends(any_postgres_url: str, way: str) -> None:
+    """Statements are cancelled, or sessions ended, at any moment: the lease's and the listening one too."""
+    app = routed_app(any_postgres_url, lane={"lease": 2})
+    ended = 0
+    async with app, app.worker():
+        async with held(any_postgres_url) as administrator:
+            for n in range(150):
+                await _patiently(partial(note, app, f"key-{n % 5}", n))
+                rows = await administrator.connection.fetch(
+                    f"SELECT {way}(pid) FROM pg_stat_activity WHERE datname = current_database()"
+                    " AND application_name = 'postlude' AND pid <> pg_backend_pid()"
+                )
+                ended += len(rows)
+                await asyncio.sleep(0.01)
+        await until(lambda: set(published(app)) >= set(range(150)))
+        await until(lambda: is_empty(any_postgres_url))
+        assert ended > 150
+        assert (await app.insight.counts())["dead"] == 0
+    for key in range(5):
+        assert list(dict.fromkeys(published(app, f"key-{key}"))) == list(range(key, 150, 5))
+
+
+async def test_the_renewing_thread_survives_whatever_goes_wrong(sqlite_url: str) -> None:
+    app = routed_app(sqlite_url, lane={"lease": 0.5})
+    ownership, faults = app.store.ownership, 0
+
+    class Faulty:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(ownership, name)
+
+        @contextlib.asynccontextmanager
+        async def lease(self) -> AsyncIterator[Any]:
+            nonlocal faults
+            async with ownership.lease() as lease:
+                if faults < 3:
+                    faults += 1
+                    raise RuntimeError("a bug, or a driver's error that nobody knew of")
+                yield lease
+
+    app.store.ownership = Faulty()
+    async with app, app.worker() as worker:
+        await until(lambda: faults == 3)
+        await until(lambda: _is_renewed(app, worker.id))
+
+
+async def _is_renewed(app: Postlude, worker: Any) -> bool:
+    first = {live.id: live.lease_until for live in await app.insight.workers()}
+    await asyncio.sleep(0.2)
+    return any(live.id == worker and live.lease_until > first[worker] for live in await app.insight.workers())
+
+
+async def test_a_drain_that_was_taken_for_dead_begins_again(database_url: str) -> None:
+    """A laptop that slept, a frozen container: the caller of `drain` hears nothing of it."""
+    app = routed_app(database_url)
+    app.broker().is_down = True
+    async with app:
+        await note(app, "a", 1)
+        draining = asyncio.create_task(app.drain(timeout=30))
+        await until(lambda: _owns_lanes(database_url))
+        app.clock.advance(60)
+        await app.store.ownership.bury_workers()
+        app.broker().is_down = False
+        assert await draining == 1
+    assert set(published(app)) == {1}
+
+
+async def _owns_lanes(url: str) -> bool:
+    return bool(await query(url, "SELECT 1 FROM postlude_lane WHERE owner IS NOT NULL"))

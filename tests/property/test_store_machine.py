@@ -99,7 +99,7 @@ class Engine:
     def __init__(self, url: str) -> None:
         app = routed_app(url, retry={"base_delay_seconds": 0, "max_attempts": 3}, lane={"lease": LEASE, "stall": 3600})
         self.leases = app.store.ownership
-        app.store.ownership = HandRenewed(app.store.ownership)  # type: ignore[assignment]
+        app.store.ownership = HandRenewed(app.store.ownership)
         self.app = app
         self.worker: Worker | None = None
         self.lives: list[tuple[Worker, SlowBroker]] = []
@@ -107,7 +107,7 @@ class Engine:
     async def begin(self) -> None:
         """A worker comes; whoever was there before is dead."""
         broker = SlowBroker()
-        self.app._opened_brokers["default"] = broker  # type: ignore[assignment]
+        self.app._opened_brokers["default"] = broker
         broker.worker = self.worker = self.app._new_worker(duties=False)
         self.lives.append((self.worker, broker))
         await self.worker.start()
@@ -469,8 +469,15 @@ def _settings(examples: int, steps: int) -> settings:
 
 
 def test_any_interleaving_keeps_the_promises_on_sqlite(sqlite_database: Databases) -> None:
-    run_state_machine_as_test(lambda: StoreMachine(sqlite_database.fresh()), settings=_settings(25, 50))
+    _run(sqlite_database, _settings(25, 50))
 
 
 def test_any_interleaving_keeps_the_promises_on_postgres(any_postgres_database: Databases) -> None:
-    run_state_machine_as_test(lambda: StoreMachine(any_postgres_database.fresh()), settings=_settings(8, 40))
+    _run(any_postgres_database, _settings(8, 40))
+
+
+def _run(databases: Databases, chosen: settings) -> None:
+    def machine() -> StoreMachine:
+        return StoreMachine(databases.fresh())
+
+    run_state_machine_as_test(machine, settings=chosen)  # type: ignore[arg-type]  # a callable does

@@ -29,6 +29,7 @@ class Options:
     """What kind of destination, and what may happen."""
 
     ordered: bool = False
+    ordered_lanes: bool = False
     batch: int = 4
     parallel: int = 3
     claims: bool = False
@@ -40,6 +41,10 @@ class Options:
     losses: bool = True
     """Connections are lost. Without that, and with lanes that stay, nothing is delivered twice."""
     keys: tuple[str | None, ...] = ("a", "b", "c", None)
+
+    def order(self, row: Row) -> str | None:
+        """What a row must not be overtaken in."""
+        return f"lane {row.lane}" if self.ordered_lanes else row.key
 
 
 @dataclass

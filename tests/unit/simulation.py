@@ -47,6 +47,7 @@ class Somewhere:
             batch=options.batch,
             parallel=options.parallel,
             ordered_failure=options.ordered,
+            ordered_lanes=options.ordered_lanes,
             claim_for=0.5 if options.claims else None,
         )
 
@@ -62,25 +63,28 @@ class Somewhere:
         if not self._world.options.ordered and any(count > 1 for count in self._under_way.values()):
             self._world.broken.append(f"two entries of a key are under way: {self._under_way}")
         await self._world.turns.mine()
-        stopped: set[str | None] = set()
+        stopped: set[str] = set()
         is_down = self._world.happens(0.05)
-        outcomes = [HELD if one.delivery.key in stopped else self._try(one, fence, stopped, is_down) for one in entries]
+        outcomes = [self._try(one, fence, stopped, is_down) for one in entries]
         await self._world.turns.mine()
         self._under_way.subtract(keys)
         return outcomes
 
-    def _try(self, entry: Entry, fence: Fence, stopped: set[str | None], is_down: bool) -> Outcome:
+    def _try(self, entry: Entry, fence: Fence, stopped: set[str], is_down: bool) -> Outcome:
         delivery = entry.delivery
         if is_down:
             return Unavailable(FAULT)
         row = self._world.row(delivery.seq)
+        order = self._world.options.order(row)
+        if order in stopped:
+            return HELD
         outcome = self._world.fate(row)
         if outcome is SENT and self._world.options.settles:
             outcome = self._settle(row, delivery, fence)
         elif outcome is SENT:
             self._world.sent(row)
-        if outcome is not SENT and self._world.options.ordered and not isinstance(outcome, Parked):
-            stopped.add(delivery.key or object())  # type: ignore[arg-type]  # nothing equals it
+        if outcome is not SENT and self._world.options.ordered and order is not None:
+            stopped.add(order)
         return outcome
 
     def _settle(self, row: Row, delivery: Delivery, fence: Fence) -> Outcome:
@@ -214,15 +218,16 @@ class World:
         for row in sorted(self.db.visible(), key=lambda row: row.seq):
             deliverable = row.status is Status.pending or self.db.is_due(row)
             if row.lane == lane and deliverable and not self.db.is_blocked(row.key, row.seq):
-                if self.happens(0.7) and (row.key is None or row.key not in passed):
+                order = self.options.order(row)
+                if self.happens(0.7) and (order is None or order not in passed):
                     self._deliver_elsewhere(row)
                 else:
-                    passed.add(row.key)
+                    passed.add(order)
         self.relay.disown({lane})
         self._own(lane)
 
     def _deliver_elsewhere(self, row: Row) -> None:
-        if self.happens(0.2):
+        if self.happens(0.2) and not self.options.ordered_lanes:
             row.status, row.blocks = Status.failed, blocks(Status.failed, row.key)
             row.available_at = self.db.clock.monotonic() + self.rng.random()
         else:
@@ -268,7 +273,9 @@ class World:
     def fate(self, row: Row) -> Outcome:
         if not self.happens(0.25):
             return SENT
-        ways: list[Outcome] = [Failed(FAULT), Failed(FAULT), Rejected(FAULT), Parked(datetime.now(UTC)), HELD]
+        ways: list[Outcome] = [HELD, Rejected(FAULT)]
+        if not self.options.ordered_lanes:
+            ways += [Failed(FAULT), Failed(FAULT), Parked(datetime.now(UTC))]
         outcome = self.rng.choice(ways)
         leaves = isinstance(outcome, Parked) or (
             not self.options.on_dead_blocks
@@ -284,9 +291,10 @@ class World:
                 self.broken.append(f"{row.seq} was delivered twice")
             return
         row.first_sent = self.turns.taken
-        if row.key is None or not row.is_in_order:
+        order = self.options.order(row)
+        if order is None or not row.is_in_order:
             return
         for one in (*self.db.rows.values(), *self.db.settled.values()):
-            before = one.committed is not None and one.committed < row.begun and one.key == row.key
+            before = one.committed is not None and one.committed < row.begun and self.options.order(one) == order
             if before and one.is_in_order and one.first_sent is None:
-                self.broken.append(f"{row.seq} was delivered before {one.seq} of key {row.key}")
+                self.broken.append(f"{row.seq} was delivered before {one.seq} of {order}")

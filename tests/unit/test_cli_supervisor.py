@@ -33,7 +33,7 @@ MARK = "import os, sys, time, signal; open(os.path.join(sys.argv[1], str(os.getp
 
 async def _until_marked(folder: Path, count: int) -> None:
     async with asyncio.timeout(20):
-        while _marks(folder) < count:  # noqa: ASYNC110 - another process tells by a file
+        while _marks(folder) < count:
             await asyncio.sleep(0.01)
 
 

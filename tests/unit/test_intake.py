@@ -175,6 +175,21 @@ def test_a_failing_head_that_was_given_up_is_found_again(intake: Intake) -> None
     assert reread_from(intake) == 0
 
 
+def test_where_a_whole_lane_is_in_order_all_of_it_is_read_again() -> None:
+    intake = Intake(ordered_failure=True, ordered_lanes=True)
+    intake.own(LANE, 0)
+    first, second = row(1, None), row(2, None)
+    intake.begin()
+    intake.accept([first])
+    assert take(intake) == [1]
+    intake.accept([second])
+    read = Read(intake)
+    intake.give_up(first, later=True)
+    assert take(intake) == [], "2 would overtake 1"
+    assert read.comes_back(row(3, None)) == [], "and so would 3"
+    assert reread_from(intake) == 0
+
+
 # ---------------------------------------------------------------- stale answers
 
 

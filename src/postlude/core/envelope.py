@@ -20,6 +20,7 @@ _HEADER = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 _VALUE = re.compile("[^\\r\\n\\x00\\ud800-\\udfff]*")
 _TRACE = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _OURS = ("ce_", "ce-", "postlude")
+_headers = msgspec.json.Decoder(dict[str, str])
 _RESERVED = frozenset({"content-type", "message_id", "message-id", "correlation_id", "causation_id"})
 
 
@@ -58,6 +59,25 @@ def check_headers(headers: Mapping[Any, Any] | None) -> dict[str, str]:
             hint=f"At most {MAX_HEADERS} headers and {MAX_HEADER_BYTES} characters.",
         )
     return checked
+
+
+def stored_headers(text: str | bytes) -> dict[str, str]:
+    """Headers as they stand in the log. What a raw SQL producer wrote otherwise than text to text is made text: one
+    such row must not stop all that is read with it."""
+    try:
+        return _headers.decode(text)
+    except msgspec.MsgspecError:
+        loose = _loose(text)
+    return {
+        name: value if isinstance(value, str) else msgspec.json.encode(value).decode() for name, value in loose.items()
+    }
+
+
+def _loose(text: str | bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {}
 
 
 def traceparent(given: str | None, parent: str | None, random: int) -> str:

@@ -14,10 +14,11 @@ from postlude.core.ready import Ready
 class Intake:
     """Floors, blocked map and ready entries of one destination, kept consistent with each other."""
 
-    def __init__(self, *, ordered_failure: bool = False) -> None:
+    def __init__(self, *, ordered_failure: bool = False, ordered_lanes: bool = False) -> None:
         self.floors = Floors()
         self.blocked = BlockedMap()
         self.ready = Ready(ordered_failure=ordered_failure)
+        self._ordered_lanes = ordered_lanes
         self._cautious: dict[int, int] = {}
         self._fresh: set[int] = set()
         self._concluded: set[int] = set()
@@ -83,7 +84,7 @@ class Intake:
             if self._waits(row):
                 self._hold(row)
                 continue
-            if row.key in doubtful and row.status is Status.pending:
+            if self._order(row) in doubtful and row.status is Status.pending:
                 self.floors.lower(row.lane, row.priority, row.seq, later=True)
                 continue
             if self.ready.is_crowded(row):
@@ -132,8 +133,8 @@ class Intake:
 
     def give_up(self, delivery: Delivery, *, later: bool) -> None:
         """No outcome: the entry, and what stands behind it, is read again in its place."""
-        if delivery.key is not None:
-            for follower in self.ready.drop_key(delivery.key):
+        if (order := self._order(delivery)) is not None:
+            for follower in self.ready.drop(lambda one: self._order(one) == order):
                 self._reread(follower, later=later)
         self._failing.pop(delivery.seq, None)
         self._doubt(delivery)
@@ -175,8 +176,12 @@ class Intake:
 
     def _doubt(self, delivery: Delivery) -> None:
         """A read under way may show the key as it was: what it brings of it is read again."""
-        if delivery.key is not None:
-            self._doubtful.add(delivery.key)
+        if (order := self._order(delivery)) is not None:
+            self._doubtful.add(order)
+
+    def _order(self, delivery: Delivery) -> str | None:
+        """What an entry must not be overtaken in: its key, or nothing; or all of its lane."""
+        return f"lane {delivery.lane}" if self._ordered_lanes else delivery.key
 
     def _put_off(self, row: Delivery) -> None:
         """Too many wait before it: remember the key, or read the row again later."""

@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 class EventHandler(Generic[In, S, F]):
     """A handler with services of its own. Subclass it, name the types, give an instance to `app.register`."""
 
-    async def handle(self, *args: Any, **kwargs: Any) -> Ok[S] | Err[F]:
+    async def handle(self, *args: Any, **kwargs: Any) -> Ok[S] | Err[F]:  # noqa: ARG002 - subclasses say what they take
         """Takes (event) or (event, ctx); written so openly that type checkers allow both."""
         raise TypeError(f"{type(self).__name__} does not define handle")
 

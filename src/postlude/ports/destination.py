@@ -32,6 +32,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds after which a call is taken for hung; the worker then loses its lanes."""
     ordered_failure: bool = False
     """A call may carry several entries of one key."""
+    ordered_lanes: bool = False
+    """A lane is in order as a whole, whatever the keys."""
     claim_for: float | None = None
     """Commit the attempt before it starts, and leave the row claimed for that long; None: the lane is claim enough."""
 

@@ -47,7 +47,7 @@ class Relay:
         self.settled = 0
         self.tried = 0
         self._parts = parts
-        self._intake = Intake(ordered_failure=self.terms.ordered_failure)
+        self._intake = Intake(ordered_failure=self.terms.ordered_failure, ordered_lanes=self.terms.ordered_lanes)
         self._breaker = Breaker()
         self._prefetch = Prefetch(parts.reading, PREFETCH)
         self._way = Way(destination, self._intake, self._breaker, self._prefetch, parts)

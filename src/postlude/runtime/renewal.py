@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 from uuid import UUID
 
-from postlude.errors import PostludeError
 from postlude.ports.clock import Clock
 from postlude.ports.store import Lease, Ownership
 
@@ -69,7 +68,7 @@ class Renewal:
             try:
                 async with self._ownership.lease() as lease:
                     await self._renew(lease)
-            except (PostludeError, OSError, TimeoutError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the lease must be tried for again
                 log.warning("the lease could not be renewed: %s", error.args[0] if error.args else error)
                 await self._pause(min(1.0, self._lease / 10))
 

@@ -18,7 +18,7 @@ class RouteDestination:
     def __init__(self, settling: Settling, routes: Callable[[StoredEvent], Sequence[Route]], *, batch: int) -> None:
         self._settling = settling
         self._routes = routes
-        self.terms = Terms(name=ROUTE, kind="route", lanes=1, batch=batch, ordered_failure=True)
+        self.terms = Terms(name=ROUTE, kind="route", lanes=1, batch=batch, ordered_failure=True, ordered_lanes=True)
 
     async def deliver(self, entries: Sequence[Entry], fence: Fence) -> list[Outcome]:
         children: list[Child] = []

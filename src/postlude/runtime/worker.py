@@ -122,10 +122,15 @@ class Worker:
         return settled, tried
 
     async def tick(self) -> None:
-        """Bury, share, claim: once."""
+        """Bury, share, claim: once. A worker that was taken for dead begins again."""
         self._beat = self._clock.monotonic()
-        if self._sharing is not None:
-            await self._sharing.tick()
+        try:
+            if self._renewal.is_buried:
+                raise Buried
+            if self._sharing is not None:
+                await self._sharing.tick()
+        except Buried:
+            await self._rise()
 
     async def stop(self, timeout: float | None = None) -> None:
         """Finish what is under way, give the lanes back, end. Bounded by the deadline."""
@@ -162,11 +167,7 @@ class Worker:
     async def _share(self) -> None:
         while True:
             try:
-                if self._renewal.is_buried:
-                    raise Buried
                 await self.tick()
-            except Buried:
-                await self._rise()
             except DatabaseUnavailable as error:
                 log.warning("%s", error.args[0])
             with contextlib.suppress(TimeoutError):

@@ -27,11 +27,9 @@ LOST = (
     asyncio.TimeoutError,
     asyncpg.InterfaceError,
     asyncpg.PostgresConnectionError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.IdleSessionTimeoutError,
+    asyncpg.OperatorInterventionError,  # shutdowns, and statements that an administrator or a timeout cancelled
+    asyncpg.InsufficientResourcesError,  # too many connections, memory, disk
+    asyncpg.LockNotAvailableError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.exceptions.InternalClientError,
 )

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from postlude.core.delivery import Delivery, Fence, StoredEvent
+from postlude.core.envelope import stored_headers
 from postlude.core.lifecycle import Status
 
 _STATUS = {str(status): status for status in Status}
-_headers = msgspec.json.Decoder(dict[str, str])
 
 
 def delivery(row: Iterable[Any]) -> Delivery:
@@ -37,7 +35,7 @@ def event(row: Iterable[Any]) -> StoredEvent:
         created_at,
     ) = row
     return StoredEvent(
-        event_id, type_, version, source, entity, key, topic, content_type, payload, _headers.decode(headers),
+        event_id, type_, version, source, entity, key, topic, content_type, payload, stored_headers(headers),
         correlation_id or str(event_id), causation_id, saga_id, created_at,
     )  # fmt: skip
 

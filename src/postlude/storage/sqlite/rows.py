@@ -10,12 +10,12 @@ from uuid import UUID
 import msgspec
 
 from postlude.core.delivery import Delivery, Fence, StoredEvent
+from postlude.core.envelope import stored_headers
 from postlude.core.lifecycle import Status
 from postlude.core.statement import Row
 from postlude.ports.store import Child
 
 _STATUS = {str(status): status for status in Status}
-_headers = msgspec.json.Decoder(dict[str, str])
 _encode = msgspec.json.Encoder().encode
 
 
@@ -71,7 +71,7 @@ def event(row: Row) -> StoredEvent:
     headers, correlation_id, causation_id, saga_id, created_at = context
     identity = UUID(bytes=event_id)
     return StoredEvent(
-        identity, type_, version, source, entity, key, topic, content_type, payload, _headers.decode(headers),
+        identity, type_, version, source, entity, key, topic, content_type, payload, stored_headers(headers),
         correlation_id or str(identity), uuid(causation_id), uuid(saga_id), moment(created_at),
     )  # fmt: skip
 
