@@ -142,10 +142,13 @@ def configured_servers(env: Mapping[str, str] = os.environ) -> list[Server]:
 
 def install_schema(url: str) -> None:
     """Let Postlude write its tables, as `postlude db upgrade` does."""
-    from postlude import Postlude
+    from postlude import Postlude, Settings
+
+    # A database is copied for every test: two days of partitions are a third of the files of fourteen.
+    settings = Settings.load(environ={}, retention={"partitions_ahead_days": 1})
 
     async def upgrade() -> None:
-        app = Postlude(url)
+        app = Postlude(url, settings=settings)
         try:
             await app.db.upgrade()
         finally:

@@ -92,8 +92,9 @@ async def test_days_are_made_ahead_and_appends_land_in_them(postgres_url: str) -
 async def test_the_duty_makes_the_days_to_come(any_postgres_url: str) -> None:
     app = routed_app(any_postgres_url)
     async with app:
-        before = await days(any_postgres_url)
         duty = MakePartitions(app.store.upkeep, days=14, interval=HOUR)
+        await duty.round()
+        before = await days(any_postgres_url)
         app.clock.advance(5 * A_DAY)
         assert await duty.round() is False
         assert len(await days(any_postgres_url)) == len(before) + 5

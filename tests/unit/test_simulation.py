@@ -24,7 +24,9 @@ WAYS = {
     "a broker and a database that is always there": Options(ordered=True, parallel=1, losses=False),
     "a broker with ordered failure": Options(ordered=True, parallel=1),
     "dead letters that hold their key": Options(ordered=True, parallel=1, on_dead_blocks=True),
-    "rows of raw producers": Options(ordered=True, parallel=1, ordered_lanes=True, lanes=1, keys=(None,)),
+    "rows of raw producers": Options(
+        ordered=True, parallel=1, ordered_lanes=True, settles=True, lanes=1, lanes_move=True, keys=(None,)
+    ),
     "no room for waiting keys": Options(max_keys=1, lanes=1),
     "lanes that come and go": Options(lanes_move=True),
     "lanes of a broker that come and go": Options(ordered=True, parallel=1, lanes_move=True),

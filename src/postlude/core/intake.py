@@ -31,7 +31,8 @@ class Intake:
 
     def own(self, lane: int, cautious_to: int) -> None:
         """A new lane starts from the beginning. Up to `cautious_to` its entries run one at a time."""
-        self._cautious[lane] = cautious_to
+        # Caution marks entries as started, and one that is given back after that would leave a lane's order.
+        self._cautious[lane] = 0 if self._ordered_lanes else cautious_to
         self._fresh.add(lane)
         self.floors.own([lane])
 

@@ -141,8 +141,12 @@ class Batch:
                 delivery.attempts += 1
         # A refusal means that the lane may be lost: what follows there must not overtake what was refused.
         asked = {one.seq for one in first}
-        refused = {one.lane for one in able if one.seq not in started}
-        return [one for one in batch if one.seq in started or (one.seq not in asked and one.lane not in refused)]
+        lost = {one.lane for one in able if one.seq not in started}
+        refused = {one.seq for one in batch if one.seq not in started and (one.seq in asked or one.lane in lost)}
+        for delivery in batch:
+            if delivery.seq in refused and not delivery.started:
+                self._give_back(delivery)
+        return [one for one in batch if one.seq not in refused]
 
     async def _load(self, batch: list[Delivery]) -> list[Entry]:
         """Events by id, after the deliveries; one that is missing becomes a dead letter that says so."""

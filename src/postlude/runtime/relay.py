@@ -239,7 +239,12 @@ class Relay:
         rows = await self._parts.reading.read_due(self.name, lanes, limit, self._intake.waiting_due)
         self._due_interval = DUE_EVERY if rows else min(self._due_interval * 1.5, DUE_IDLE)
         self._next_due = self._parts.clock.monotonic() + self._due_interval
-        return self._intake.accept(rows, wanted)
+        held = len(self._intake.blocked.due)
+        accepted = self._intake.accept(rows, wanted)
+        waiting = len(self._intake.blocked.due) - held
+        if waiting:
+            self._next_due = 0.0  # what waits for its key is left out from now on: look behind it at once
+        return accepted + waiting
 
     # ------------------------------------------------------------ delivering
 
