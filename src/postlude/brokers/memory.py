@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from postlude.core.envelope import BrokerMessage
-from postlude.core.outcome import HELD, SENT, Failed, Outcome, Rejected
+from postlude.core.outcome import HELD, SENT, Outcome, Parked
 from postlude.errors import BrokerUnavailable
 from postlude.ports.broker import BrokerFeatures
 
@@ -45,7 +45,7 @@ class MemoryBroker:
             self.published += 1
             if self.keep:
                 self.topics[message.topic].append(message)
-        elif message.key is not None and isinstance(outcome, (Failed, Rejected)):
+        elif message.key is not None and not isinstance(outcome, Parked):
             stopped.add(message.key)
         return outcome
 
