@@ -6,13 +6,12 @@ Each of these is the shortest way found to break the order of a key, or to stran
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from postlude import BrokerUnavailable, Context, DatabaseUnavailable, Postlude
+from postlude import Context, DatabaseUnavailable, Postlude
 from postlude.core.outcome import Failed, Fault, Outcome
 from tests.engine import Noted, make_app, note, published, query, routed_app, until
 from tests.integration.test_routes import produce
@@ -48,39 +47,6 @@ async def test_what_follows_a_failure_waits_while_its_verdict_is_on_its_way(data
             go_on.set()
             await until(lambda: len(published(app, "a")) == 4)
     assert published(app, "a") == [1, 2, 3, 4]
-
-
-async def test_what_is_read_while_the_broker_goes_down_does_not_overtake(database_url: str) -> None:
-    app = routed_app(database_url)
-    publishing, read, given_up = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    async with app:
-        publish = app.broker().publish
-        read_pending = app.store.reading.read_pending
-
-        async def go_down_once(messages: Sequence[Any]) -> list[Outcome]:
-            if not publishing.is_set():
-                publishing.set()
-                await read.wait()
-                asyncio.get_running_loop().call_later(0.05, given_up.set)
-                raise BrokerUnavailable("gone")
-            return list(await publish(messages))
-
-        async def answer_late(*given: Any) -> Any:
-            rows = await read_pending(*given)
-            if publishing.is_set() and not read.is_set() and rows:
-                assert len(rows) == 1, "the second only: the first is under way"
-                read.set()
-                await given_up.wait()
-            return rows
-
-        app.broker().publish = go_down_once
-        app.store.reading.read_pending = answer_late  # type: ignore[method-assign,assignment]  # a slow network
-        async with app.worker():
-            await note(app, "a", 1)
-            await publishing.wait()
-            await note(app, "a", 2)
-            await until(lambda: len(published(app)) == 2)
-    assert published(app) == [1, 2]
 
 
 async def test_a_delayed_entry_that_is_due_does_not_hide_the_failed_head_it_waits_for(database_url: str) -> None:
