@@ -17,7 +17,7 @@ from postlude.runtime.duties.partitions import MakePartitions
 from postlude.runtime.duties.retention import Retention
 from postlude.storage.postgres import partitions
 from postlude.storage.postgres.connection import compiled
-from tests.engine import Noted, held, note, published, query, routed_app, until
+from tests.engine import Noted, arrived, held, note, published, query, routed_app, until
 
 HOUR = 3600.0
 A_DAY = 24 * HOUR
@@ -98,6 +98,38 @@ async def test_the_duty_makes_the_days_to_come(any_postgres_url: str) -> None:
         app.clock.advance(5 * A_DAY)
         assert await duty.round() is False
         assert len(await days(any_postgres_url)) == len(before) + 5
+
+
+async def test_two_workers_that_both_hold_the_duty_make_each_day_once(any_postgres_url: str) -> None:
+    """A worker that was frozen beyond its lease goes on beside its successor."""
+    async with routed_app(any_postgres_url) as one, routed_app(any_postgres_url) as other:
+        await note(one, "a", 1)  # the log is in use, so that a day takes several transactions
+        makers = [app.store.upkeep.make_partitions for app in (one, other)] * 2
+        made = await asyncio.gather(*(make(16) for make in makers))
+        made.append(
+            await one.store.upkeep.make_partitions(16)
+        )  # a lock that was not granted at once is asked for again
+        names = [name for names in made for name in names]
+        assert len(names) == len(set(names))
+        assert {f"postlude_event_{datetime.now(UTC) + timedelta(days=n):%Y%m%d}" for n in range(10, 17)} <= set(
+            await days(any_postgres_url)
+        )
+        left = "SELECT conname FROM pg_constraint WHERE conname LIKE 'not_postlude_%'"
+        assert await query(any_postgres_url, left) == []
+
+
+async def test_a_duty_that_fails_does_not_stop_the_worker(database_url: str, caplog: Any) -> None:
+    app = routed_app(database_url)
+    async with app:
+        app.store.upkeep.make_partitions = broken
+        async with app.worker():
+            await until(lambda: "duty:partitions failed" in caplog.text)
+            await note(app, "a", 1)
+            await arrived(app, 1)
+
+
+async def broken(days: int) -> list[str]:
+    raise ZeroDivisionError(days)
 
 
 async def test_a_day_is_emptied_and_then_dropped(postgres_url: str) -> None:

@@ -48,6 +48,10 @@ async def is_empty(url: str) -> bool:
     return not await query(url, "SELECT 1 FROM postlude_delivery WHERE status <> 'dead'")
 
 
+async def only_default_waits(url: str) -> bool:
+    return not await query(url, "SELECT 1 FROM postlude_delivery WHERE destination <> 'default'")
+
+
 # ---------------------------------------------------------------- outages
 
 
@@ -67,6 +71,9 @@ async def test_an_outage_burns_no_attempts_and_other_destinations_go_on(database
             await note(app, f"key-{n % 3}", n)
         await until(lambda: len(published(app, broker="other")) == len(handled) == 20)
         await until(lambda: worker.watchers.counts["unavailable:default"] >= 2)
+        await until(
+            lambda: only_default_waits(database_url)
+        )  # a handler's last settle commits after its effect is seen
         stored = await query(database_url, "SELECT DISTINCT destination, status, attempts FROM postlude_delivery")
         assert stored == [("default", "pending", 0)]
         assert published(app) == []

@@ -48,6 +48,8 @@ class Duty(ABC):
                     more = await self.round()
                 except PostludeError as error:
                     log.warning("%s: %s", self.name, error.args[0])
+                except Exception:  # housekeeping that fails must not stop deliveries
+                    log.exception("%s failed; it is tried again in %g s", self.name, self._interval)
             await asyncio.sleep(0 if more else self._interval if self.lanes else min(1.0, self._interval))
 
     def own(self, worker: UUID, lanes: Sequence[OwnedLane]) -> None:  # noqa: ARG002 - a duty writes under no fence

@@ -32,7 +32,7 @@ class Partitions:
     def __init__(self, database: Database, schema: str) -> None:
         self._database = database
         self._quoted = '"' + schema.replace('"', '""') + '"'
-        self._schema = schema
+        self._lock = f"postlude partitions {schema}"
 
     async def make(self, days: int) -> list[str]:
         """Attach the missing days ahead. On an empty log today's range is safe too: nothing is there to be refused."""
@@ -62,25 +62,32 @@ class Partitions:
         return retired
 
     async def _attach(self, connection: Connection, day: _Day, *, at_once: bool) -> bool:
-        """Every step may be repeated after a crash. `at_once` is for an empty log, where all of it takes no time."""
+        """Every step may be repeated after a crash, or by a second worker that was woken after its lease ended.
+        `at_once` is for an empty log, where all of it takes no time."""
         try:
             if not at_once:
-                async with self._brief(connection):
-                    await connection.execute(day.create)
-                    if not await self._has_check(connection, day):
-                        await connection.execute(day.keep_out)
+                async with self._alone(connection, day):
+                    await self._prepare(connection, day)
                 if not await connection.fetchval(day.came_early):
                     await connection.execute(day.validate)
-            async with self._brief(connection):
+            async with self._alone(connection, day):
                 if at_once:
-                    await connection.execute(day.create)
-                    await connection.execute(day.keep_out)
+                    await self._prepare(connection, day)
                 # Ids of that range that came early (clocks ahead, ids that are no v7) move along in this transaction.
                 for step in (day.move, day.validate, day.attach, day.let_in):
                     await connection.execute(step)
-        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError, asyncpg.DuplicateTableError):
-            return False
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError, asyncpg.UndefinedObjectError, _InUse):
+            return False  # for now, or because another worker made it meanwhile
         return True
+
+    @asynccontextmanager
+    async def _alone(self, connection: Connection, day: _Day) -> AsyncIterator[None]:
+        """Nobody else makes partitions meanwhile, and this one is still to be made."""
+        async with self._brief(connection):
+            await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", self._lock)
+            if day.name in await self._names(connection, day.parent):
+                raise _InUse
+            yield
 
     @asynccontextmanager
     async def _brief(self, connection: Connection) -> AsyncIterator[None]:
@@ -88,9 +95,11 @@ class Partitions:
             await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
             yield
 
-    async def _has_check(self, connection: Connection, day: _Day) -> bool:
+    async def _prepare(self, connection: Connection, day: _Day) -> None:
+        await connection.execute(day.create)
         sql = "SELECT EXISTS (SELECT 1 FROM pg_constraint WHERE conname = $1 AND conrelid = $2::text::regclass)"
-        return bool(await connection.fetchval(sql, f"not_{day.name}", day.default))
+        if not await connection.fetchval(sql, f"not_{day.name}", day.default):
+            await connection.execute(day.keep_out)
 
     async def _retire(self, connection: Connection, parent: str, name: str) -> bool:
         part = f"{self._quoted}.{name}"
@@ -108,7 +117,9 @@ class Partitions:
                     raise _TooMany
                 await connection.execute(f"TRUNCATE {part}")
                 await connection.execute(f"INSERT INTO {part} SELECT * FROM postlude_kept")  # noqa: S608
-        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError, _TooMany, _InUse):
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError, asyncpg.UndefinedTableError):
+            return False
+        except (_TooMany, _InUse):
             return False
         return True
 
@@ -143,7 +154,7 @@ class _TooMany(Exception):
 
 
 class _InUse(Exception):
-    """A partition that was empty is not any more."""
+    """A partition that was empty is not any more, or one that was missing is there."""
 
 
 def _day(name: str) -> datetime:
@@ -154,6 +165,7 @@ class _Day:
     """The statements that make one day's partition."""
 
     def __init__(self, quoted_schema: str, parent: str, day: datetime) -> None:
+        self.parent = parent
         self.name = f"{parent}_{day:%Y%m%d}"
         self.default = f"{quoted_schema}.{parent}_default"
         low, high = first_of(day), first_of(day + timedelta(days=1))
