@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Literal
 
@@ -36,9 +36,11 @@ def load(package: str, *, schema: str | None = None) -> Sequence[Migration]:
     return sorted(found, key=lambda migration: migration.number)
 
 
-def pending(known: Sequence[Migration], applied: set[int], phase: Phase | None = None) -> list[Migration]:
-    """What is still to be applied. A database that knows more than this code is refused."""
+def pending(known: Sequence[Migration], applied: Mapping[int, str], phase: Phase | None = None) -> list[Migration]:
+    """What is still to be applied, given numbers and phases. An unknown `pre` step only added something, so that old
+    code works on beside new; an unknown `post` step took something away, and this code is refused."""
     newest = known[-1].number if known else 0
-    if applied and max(applied) > newest:
-        raise SchemaTooNew(f"the schema is at version {max(applied)}, this Postlude knows {newest}")
+    gone = [number for number, applied_in in applied.items() if number > newest and applied_in != "pre"]
+    if gone:
+        raise SchemaTooNew(f"the schema is at version {max(gone)}, this Postlude knows {newest}")
     return [step for step in known if step.number not in applied and (phase is None or step.phase == phase)]

@@ -76,7 +76,7 @@ class PostgresSchema:
         await connection.execute("SET LOCAL client_min_messages = warning")
         await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self._quoted}")
         await connection.execute(self._ledger())
-        steps = pending(self._migrations, await self._numbers(connection), phase)
+        steps = pending(self._migrations, await self._applied_steps(connection), phase)
         for step in steps:
             await connection.execute(step.sql)
             await connection.execute(self._applied(step))
@@ -94,7 +94,7 @@ class PostgresSchema:
     async def _status(self, connection: asyncpg.Connection[asyncpg.Record]) -> SchemaStatus:
         newest = self._migrations[-1].number
         there = await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{self._quoted}.postlude_migration")
-        applied = await self._numbers(connection) if there else set()
+        applied = await self._applied_steps(connection) if there else {}
         steps = pending(self._migrations, applied)
         lanes = await self._meta(connection, "lanes") if applied else None
         return SchemaStatus(
@@ -105,9 +105,9 @@ class PostgresSchema:
             installation=await self._meta(connection, "installation") if applied else None,
         )
 
-    async def _numbers(self, connection: asyncpg.Connection[asyncpg.Record]) -> set[int]:
-        found = await connection.fetch(f"SELECT number FROM {self._quoted}.postlude_migration")  # noqa: S608
-        return {row[0] for row in found}
+    async def _applied_steps(self, connection: asyncpg.Connection[asyncpg.Record]) -> dict[int, str]:
+        found = await connection.fetch(f"SELECT number, phase FROM {self._quoted}.postlude_migration")  # noqa: S608
+        return {row[0]: row[1] for row in found}
 
     async def _meta(self, connection: asyncpg.Connection[asyncpg.Record], name: str) -> str | None:
         sql = f"SELECT value FROM {self._quoted}.postlude_meta WHERE name = $1"  # noqa: S608

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from uuid import uuid4
 
@@ -42,7 +42,7 @@ class SqliteSchema:
         return "\n".join([f"{LEDGER};\n", *steps, meta])
 
     def _status(self, session: Session) -> SchemaStatus:
-        applied = _numbers(session.connection)
+        applied = _applied_steps(session.connection)
         meta = _meta(session.connection) if applied else {}
         return SchemaStatus(
             version=max(applied, default=0),
@@ -55,7 +55,7 @@ class SqliteSchema:
     def _upgrade(self, session: Session, *, phase: Phase | None, lanes: int) -> list[str]:
         connection = session.connection
         connection.execute(LEDGER)
-        steps = pending(self._migrations, _numbers(connection), phase)
+        steps = pending(self._migrations, _applied_steps(connection), phase)
         for step in steps:
             _apply(connection, step)
         insert = "INSERT INTO postlude_meta (name, value) VALUES (?, ?) ON CONFLICT DO NOTHING"
@@ -67,7 +67,7 @@ class SqliteSchema:
 
     def _verify(self, session: Session) -> list[str]:
         """Compare with what the applied migrations make of an empty database."""
-        applied = _numbers(session.connection)
+        applied = _applied_steps(session.connection)
         there = _objects(session.connection)
         problems = [f"migration {_title(step)} is pending" for step in pending(self._migrations, applied)]
         for (kind, name), sql in self._expected(applied).items():
@@ -77,7 +77,7 @@ class SqliteSchema:
                 problems.append(f"{kind} {name} is not as it was made")
         return problems
 
-    def _expected(self, applied: set[int]) -> dict[tuple[str, str], str]:
+    def _expected(self, applied: Collection[int]) -> dict[tuple[str, str], str]:
         model = sqlite3.connect(":memory:")
         try:
             model.execute(LEDGER)
@@ -116,9 +116,9 @@ def _title(step: Migration) -> str:
     return f"{step.number:04d}_{step.phase}_{step.name}"
 
 
-def _numbers(connection: sqlite3.Connection) -> set[int]:
+def _applied_steps(connection: sqlite3.Connection) -> dict[int, str]:
     there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'postlude_migration'").fetchone()
-    return {row[0] for row in connection.execute("SELECT number FROM postlude_migration")} if there else set()
+    return dict(connection.execute("SELECT number, phase FROM postlude_migration").fetchall()) if there else {}
 
 
 def _meta(connection: sqlite3.Connection) -> dict[str, str]:
