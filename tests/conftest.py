@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import settings
 
+from tests import matrix
 from tests.databases import (
     Databases,
     PostgresDatabases,
@@ -22,9 +24,12 @@ from tests.databases import (
     install_schema,
 )
 from tools.binaries import postgres
+from tools.pgbouncer import PgBouncer
+from tools.pgbouncer import available as pooler
 from tools.servers import PostgresServer
 
 pytest.register_assert_rewrite("postlude.testing.contracts")
+pytest_plugins = ["tests.swept"]
 
 SERVERS = {server.name: server for server in configured_servers()}
 ALLOWED_MISSING = Path(__file__).with_name("allowed_missing.txt")
@@ -101,6 +106,25 @@ def private_postgres(request: pytest.FixtureRequest) -> Iterator[PostgresServer]
 
 
 @pytest.fixture
+def pgbouncer(request: pytest.FixtureRequest, any_postgres_database: Databases) -> Iterator[PgBouncer]:
+    """A PgBouncer of the test's own in transaction mode, before the server of `any_postgres_url`."""
+    assert isinstance(any_postgres_database, PostgresDatabases)
+    try:
+        found = pooler()
+    except LookupError as error:
+        _refuse("pgbouncer", str(error))
+    with PgBouncer(found, any_postgres_database.server.dsn) as bouncer:
+        _record(request, f"pgbouncer {bouncer.version}")
+        yield bouncer
+
+
+@pytest.fixture
+def pgbouncer_url(any_postgres_url: str, pgbouncer: PgBouncer) -> str:
+    """The database of `any_postgres_url`, through PgBouncer."""
+    return pgbouncer.url(urlsplit(any_postgres_url).path.removeprefix("/"))
+
+
+@pytest.fixture
 def databases_on(
     request: pytest.FixtureRequest, tmp_path: Path, postgres_template: PostgresTemplates
 ) -> Iterator[Callable[[str], Databases]]:
@@ -119,6 +143,11 @@ def databases_on(
     yield on
     for databases in opened:
         databases.drop_all()
+
+
+@pytest.fixture(scope="session")
+def servers() -> Mapping[str, Server]:
+    return SERVERS
 
 
 @pytest.fixture(scope="session")
@@ -170,6 +199,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         }
     )
     skips = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
+    _summarise_adapters(terminalreporter)
     terminalreporter.section("servers and skips")
     for server, count in sorted(used.items()):
         terminalreporter.line(f"{count:5} tests on {server}")
@@ -177,6 +207,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{count:5} SKIPPED: {reason}", yellow=True)
     if not skips:
         terminalreporter.line("    0 skipped")
+
+
+def _summarise_adapters(terminalreporter: pytest.TerminalReporter) -> None:
+    """The matrix of handles, of what has passed in this run."""
+    passed = [
+        tuple(value)
+        for report in terminalreporter.stats.get("passed", [])
+        for key, value in getattr(report, "user_properties", ())
+        if key == matrix.PROPERTY
+    ]
+    if passed:
+        terminalreporter.section("adapters")
+        for line in matrix.lines(passed):
+            terminalreporter.line(line)
+        if left := matrix.missing(passed, matrix.declared()):
+            terminalreporter.line(f"    {len(left)} cells of the documentation were not shown by this run", yellow=True)
 
 
 def _reason(report: pytest.TestReport) -> str:

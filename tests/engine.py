@@ -133,7 +133,7 @@ async def connect(url: str) -> Any:
     if url.startswith("sqlite"):
         path = url.removeprefix("sqlite:///")
         return sqlite3.connect(path, isolation_level=None, timeout=5)
-    return await asyncpg.connect(url)
+    return await asyncpg.connect(url.replace("+psycopg://", "://"))
 
 
 async def query(url: str, sql: str) -> list[tuple[Any, ...]]:
@@ -197,7 +197,7 @@ def watch(app: Postlude) -> Eyes:
 async def workers(app: Postlude, count: int = 1) -> AsyncIterator[list[Worker]]:
     """Workers that were started but do nothing by themselves: the test ticks and drains them."""
     await app.start()
-    made = [app._new_worker(duties=False) for _ in range(count)]
+    made = [app.engine.new_worker(duties=False) for _ in range(count)]
     try:
         for worker in made:
             await worker.start()
@@ -209,7 +209,7 @@ async def workers(app: Postlude, count: int = 1) -> AsyncIterator[list[Worker]]:
 
 async def die(worker: Worker) -> None:
     """As kill -9 would: the lease is not renewed any more, and nothing is said to anybody."""
-    await asyncio.to_thread(worker._renewal.stop)
+    await asyncio.to_thread(worker._renewal.stop, 5)
 
 
 async def settle_shares(*live: Worker, ticks: int = 5) -> None:

@@ -33,7 +33,11 @@ def make_app(url: str, options: dict[str, Any], waiting: asyncio.Event | None = 
 
     @app.on(Noted, name="effect")
     async def effect(noted: Noted, ctx: Context) -> None:
-        await ctx.tx.execute("INSERT INTO effect (key, n) VALUES ($1, $2)", noted.key, noted.n)
+        insert = "INSERT INTO effect (key, n) VALUES "
+        if url.startswith("postgresql+psycopg"):
+            await ctx.tx.execute(f"{insert}(%s, %s)", (noted.key, noted.n))
+        else:
+            await ctx.tx.execute(f"{insert}($1, $2)", noted.key, noted.n)
         if waiting is not None:
             say(f"inside {noted.key}")
             if noted.key.startswith("stop"):

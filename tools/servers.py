@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -40,7 +41,6 @@ class PostgresServer:
         self.port = 0
         self._settings = {} if durable else TEST_SETTINGS
         self._process: subprocess.Popen[bytes] | None = None
-        self._account = account()
         self._bin, self._copy = reachable(binaries)
         self._place = new_folder(self.name)
         self.data = self._place / "data"
@@ -151,23 +151,34 @@ class PostgresServer:
         return len(lines) >= 8 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
 
     def _popen(self, program: str, *arguments: str | Path) -> subprocess.Popen[bytes]:
-        other = self._account
-        with self.log.open("ab") as log:
-            return subprocess.Popen(
-                bound([self._bin.bin / program, *arguments], death_signal="QUIT"),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self._place,
-                # A user's PGPORT or PGOPTIONS must not reach in.
-                env={key: value for key, value in os.environ.items() if not key.startswith("PG")},
-                user=other.pw_uid if other else None,
-                group=other.pw_gid if other else None,
-                extra_groups=[] if other else None,
-                # Ctrl-C is for us: the tests still need the server while they tidy up.
-                start_new_session=True,
-            )
+        # A user's PGPORT or PGOPTIONS must not reach in.
+        env = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
+        command = bound([self._bin.bin / program, *arguments], death_signal="QUIT")
+        return launch(command, place=self._place, log=self.log, env=env)
 
     def _explain(self, what: str) -> str:
-        tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
-        return f"{self.name} ({self.version}) {what}; the end of its log:\n{tail}"
+        return f"{self.name} ({self.version}) {what}; {end_of(self.log)}"
+
+
+def launch(command: Sequence[str], *, place: Path, log: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a server as the servers' account, in its folder, with all it says in its log."""
+    other = account()
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=place,
+            env=env,
+            user=other.pw_uid if other else None,
+            group=other.pw_gid if other else None,
+            extra_groups=[] if other else None,
+            # Ctrl-C is for us: the tests still need the server while they tidy up.
+            start_new_session=True,
+        )
+
+
+def end_of(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-15:]
+    return "\n".join(["the end of its log:", *lines])

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
+from tools import pgbouncer
 from tools.binaries import PostgresBinaries, available_postgres, postgres
 from tools.environment import ROOT, say
 from tools.processes import adopt_orphans, end_on_signals, end_orphans, run, shielded
@@ -38,8 +39,8 @@ def test(arguments: Sequence[str]) -> int:
 
 
 def tiers() -> list[str]:
-    """The tiers there are: one folder each."""
-    return sorted(path.name for path in TESTS.iterdir() if path.is_dir() and not path.name.startswith(("_", ".")))
+    """The tiers there are: one folder of tests each."""
+    return sorted({file.parent.name for file in TESTS.glob("*/test_*.py")})
 
 
 def run_pytest(chosen: Sequence[str], extra: Sequence[str] = ()) -> int:
@@ -67,8 +68,11 @@ def bench(arguments: Sequence[str]) -> int:
         return run(command, env={**os.environ, BENCH: server.dsn})
 
 
-def services(_arguments: Sequence[str]) -> int:
+def services(arguments: Sequence[str]) -> int:
     """Keep all servers up in the foreground until interrupted."""
+    argparse.ArgumentParser(
+        prog="dev services", description="The test servers in the foreground, until Ctrl-C; prints how to reach them."
+    ).parse_args(arguments)
     with test_servers() as env:
         for key, value in env.items():
             print(f"export {key}={value!r}", flush=True)
@@ -89,9 +93,19 @@ def test_servers() -> Iterator[dict[str, str]]:
     found, missing = available_postgres()
     for each in missing:
         say(f"{each.name} is missing: {each.reason}")
+    env = {f"{OWN}_{each.major}_MISSING": each.reason for each in missing} | _fetched()
     with _servers(found) as servers:
-        env = {f"{OWN}_{server.name.partition('-')[2]}": server.dsn for server in servers}
-        yield env | {f"{OWN}_{each.major}_MISSING": each.reason for each in missing}
+        yield env | {f"{OWN}_{server.name.partition('-')[2]}": server.dsn for server in servers}
+
+
+def _fetched() -> dict[str, str]:
+    """Have at hand what single tests start for themselves: a download is no part of a test."""
+    try:
+        pgbouncer.available()
+    except LookupError as error:
+        say(f"pgbouncer is missing: {error}")
+        return {pgbouncer.MISSING: str(error)}
+    return {}
 
 
 @contextmanager

@@ -59,10 +59,10 @@ class Costs:
         self._most_connections = max(self._most_connections, now)
 
     def per_event(self) -> dict[str, float]:
-        """Nothing when nothing was metered."""
+        """Nothing when nothing was metered, and no statements where nobody counted them."""
         if not self._events:
             return {}
-        costs = {f"{name}_per_event": value / self._events for name, value in self._sums.items()}
+        costs = {f"{name}_per_event": value / self._events for name, value in self._sums.items() if value}
         return costs | {"connections": self._most_connections}
 
     def _note_statement(self, _query: Any) -> None:

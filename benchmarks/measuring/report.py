@@ -73,15 +73,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def _lines(self) -> Iterator[str]:
         yield f"{self.bench} {self.version} ({self.commit}) on {self.machine['database']}, {self.time}"
         yield ", ".join(f"{name} {value}" for name, value in self.params.items())
-        yield f"\n{'series':<14}{'unit':<12}{'median':>12}{'least':>12}{'most':>12}"
+        wide = 2 + max(len(name) for result in self.results for name, _ in _series(result))
+        yield f"\n{'series':<{wide}}{'unit':<12}{'median':>12}{'least':>12}{'most':>12}"
         for name, row in (row for result in self.results for row in _series(result)):
             low, high = min(row["values"]), max(row["values"])
-            yield f"{name:<14}{row['unit']:<12}{_number(row['median'])}{_number(low)}{_number(high)}"
-        yield f"\n{'ratio':<20}{'median':>8}   aim"
+            yield f"{name:<{wide}}{row['unit']:<12}{_number(row['median'])}{_number(low)}{_number(high)}"
+        wide = 2 + max(len(result.comparison.name) for result in self.results)
+        yield f"\n{'ratio':<{wide}}{'median':>8}   aim"
         for result in self.results:
             aim = result.comparison
             met = "met" if result.is_met else "MISSED"
-            yield f"{aim.name:<20}{result.value:>8.3f}   {aim.op} {aim.bar:g}  {met}"
+            yield f"{aim.name:<{wide}}{result.value:>8.3f}   {aim.op} {aim.bar:g}  {met}"
         yield ""
         yield from (f"{name:<24}{_number(value)}" for name, value in self.costs.items())
 

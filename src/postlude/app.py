@@ -1,59 +1,34 @@
-"""The composition root: settings become wired objects. The only place that sees everything."""
+"""The app: what is declared once, and the engines of its databases. The only place that sees everything."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import random
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from functools import cached_property, partial
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import MappingProxyType
 from typing import Any, Self, TypeVar, Unpack
 
-from postlude.connections import adapters_of, open_broker, open_store
+from postlude.connections import open_broker
 from postlude.core.event import spec_of
-from postlude.core.lanes import LANES
+from postlude.engine import Db, Declared, Engine, SystemClock
 from postlude.errors import ConfigurationError
 from postlude.insight.actions import Actions
 from postlude.insight.insight import Insight
 from postlude.outbox.handlers import HandlerOptions, event_class_of, handler_of
-from postlude.outbox.installed import Installed
-from postlude.outbox.outbox import Handles, Outbox
-from postlude.outbox.prepare import Preparing
+from postlude.outbox.outbox import Outbox
 from postlude.outbox.routes import EVERYTHING, Routes, route_of
 from postlude.ports.broker import Broker
-from postlude.ports.destination import Destination
-from postlude.ports.store import SchemaStatus, Store
-from postlude.runtime.duties.duty import Duty
-from postlude.runtime.duties.partitions import MakePartitions
-from postlude.runtime.duties.retention import Retention, RetentionOptions
-from postlude.runtime.handling import HandlerDestination, HandlingParts
-from postlude.runtime.publishing import BrokerDestination
-from postlude.runtime.routing import RouteDestination
+from postlude.ports.store import Store
+from postlude.runtime.duties.by_hand import Maintenance
 from postlude.runtime.shutdown import stop_on_signals
-from postlude.runtime.threads import Threads
-from postlude.runtime.transactions import TransactionFactory, transactions_of
-from postlude.runtime.watchers import Hook, Watchers
-from postlude.runtime.worker import Worker, WorkerOptions
+from postlude.runtime.transactions import TransactionFactory
+from postlude.runtime.watchers import Hook
+from postlude.runtime.worker import Worker
 from postlude.settings import Settings
+from postlude.sync import Sync
 
 H = TypeVar("H", bound=Callable[..., Any])
-DEFAULT_BROKER = "default"
-SPARE_CONNECTIONS = 3
-"""Of the pool, that handlers never take: however long they hang, other destinations and appends go on."""
-
-
-class SystemClock:
-    """Real time and real chance."""
-
-    ahead = 0.0
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def chance(self) -> float:
-        return random.random()  # noqa: S311 - jitter is no secret
+DEFAULT = "default"
 
 
 class Postlude:
@@ -69,23 +44,18 @@ class Postlude:
         transactions: TransactionFactory | None = None,
         settings: Settings | None = None,
     ) -> None:
-        if databases:
-            raise ConfigurationError(
-                "several databases in one app are not supported yet", hint="Make one app for each."
-            )
-        self.settings = settings or Settings.load()
-        self._url = database or self.settings.database
+        given = {"database": database, "databases": databases, "broker": broker, "brokers": brokers}
+        self.settings = (settings or Settings.load()).having(**given)
         self._brokers = _broker_urls(self.settings, broker, brokers)
         self._opened_brokers: dict[str, Broker] = {}
-        self._factory = transactions
-        self._hooks: list[Hook] = []
-        self._workers: list[Worker] = []
-        self._installed = Installed(self.settings.lanes)
-        self._started = False
-        self._hint_due: asyncio.TimerHandle | None = None
-        self.clock: Any = SystemClock()
         retry = self.settings.retry
         self.routes = Routes(retry=retry.policy(), retries=retry.policies(), on_dead=self.settings.order.on_dead)
+        self._declared = Declared(self.settings, self.routes, [], self.broker, SystemClock())
+        self._engines = self._engines_of(database, databases, transactions)
+        self.databases = MappingProxyType(self._engines)
+        """Each with its own outbox, insight, actions, db, sync and transaction."""
+        self.default = DEFAULT
+        """The name of the database that is meant when none is named."""
 
     # ------------------------------------------------------------ declaring
 
@@ -111,7 +81,7 @@ class Postlude:
         self,
         event: Any,
         *,
-        to: str = DEFAULT_BROKER,
+        to: str = DEFAULT,
         topic: str | None = None,
         key: str | None = None,
     ) -> None:
@@ -127,10 +97,10 @@ class Postlude:
 
     def on_dead_letter(self, hook: Hook) -> Hook:
         """Call it for every new dead letter, after it is durable, in a thread of its own."""
-        self._hooks.append(hook)
+        self._declared.hooks.append(hook)
         return hook
 
-    def broker(self, name: str = DEFAULT_BROKER) -> Any:
+    def broker(self, name: str = DEFAULT) -> Any:
         """The broker of that name, for tests and demos."""
         if name not in self._opened_brokers:
             if name not in self._brokers:
@@ -138,85 +108,85 @@ class Postlude:
             self._opened_brokers[name] = open_broker(self._brokers[name])
         return self._opened_brokers[name]
 
-    # ------------------------------------------------------------ sides
+    @property
+    def clock(self) -> Any:
+        """Time and chance; tests give another one before the first use."""
+        return self._declared.clock
 
-    @cached_property
-    def store(self) -> Store:
-        if not self._url:
+    @clock.setter
+    def clock(self, clock: Any) -> None:
+        self._declared.clock = clock
+
+    # ------------------------------------------------------------ the default database
+
+    @property
+    def engine(self) -> Engine:
+        """The database that is meant when none is named."""
+        if self.default not in self._engines:
             raise ConfigurationError(
-                "no database is given",
-                hint="Postlude('sqlite:///shop.db'), POSTLUDE_DATABASE, or database in postlude.toml.",
+                f"this app has no default database, only {', '.join(self._engines)}",
+                hint="Name one, as in app.databases['NAME'].outbox, or give Postlude(database=...) too.",
             )
-        return open_store(self._url, self.settings, self.clock)
+        return self._engines[self.default]
 
-    @cached_property
-    def _handles(self) -> Handles:
-        return Handles(self.store.dialect, adapters_of())
+    @property
+    def store(self) -> Store:
+        return self.engine.store
 
-    @cached_property
+    @property
     def outbox(self) -> Outbox:
         """Where events are appended."""
-        limit = self.settings.payload.max_bytes
-        preparing = Preparing(self.routes, self._installed, source=self.settings.source, max_bytes=limit)
-        return Outbox(preparing, self._installed, self.store.scripts, self._handles, appended=self._appended)
+        return self.engine.outbox
 
-    @cached_property
+    @property
     def insight(self) -> Insight:
         """Where everything stands."""
-        return Insight(self.store.records, self.store.ownership)
+        return self.engine.insight
 
-    @cached_property
+    @property
     def actions(self) -> Actions:
         """What an operator can do."""
-        store = self.store
-        return Actions(store.operating, store.records, store.reading, lanes=lambda: self.lanes, hint=self._appended)
+        return self.engine.actions
 
-    @cached_property
+    @property
+    def maintenance(self) -> Maintenance:
+        """The duties, for whoever does one by hand."""
+        return self.engine.maintenance
+
+    @property
     def db(self) -> Db:
         """The database's own structure."""
-        return Db(self)
+        return self.engine.db
+
+    @property
+    def sync(self) -> Sync:
+        """The same for code without an event loop."""
+        return self.engine.sync
 
     @property
     def lanes(self) -> int:
         """As installed."""
-        return self._installed.lanes
-
-    # ------------------------------------------------------------ running
+        return self.engine.lanes
 
     @asynccontextmanager
     async def transaction(self, handle: Any = None) -> AsyncIterator[Any]:
         """Open a transaction of our own, or adopt the caller's handle as it is."""
-        if handle is not None:
-            self._handles.adapter(handle).require_transaction(handle)
-            yield handle
-            return
-        await self.start()
-        async with self.store.transaction() as opened:
+        async with self.engine.transaction(handle) as opened:
             yield opened
-        self._appended()
+
+    # ------------------------------------------------------------ all databases
 
     async def start(self) -> None:
         """Connect and check the schema. Every method that needs it does so by itself."""
-        if not self._started:
-            await self.store.open()
-            await self._check_schema()
-            self._started = True
+        for engine in self._engines.values():
+            await engine.start()
 
     async def close(self) -> None:
         """Give every connection back."""
-        if self._hint_due is not None:
-            self._hint_due.cancel()
-            self._hint_due = None
         for broker in self._opened_brokers.values():
             await broker.close()
-        if "store" in self.__dict__:
-            await self.store.close()
-        if "_threads" in self.__dict__:
-            self._threads.close()
-            del self.__dict__["_threads"]
-        self.__dict__.pop("_places", None)
-        self._started = False
-        self._installed.forget()
+        for engine in self._engines.values():
+            await engine.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -230,187 +200,56 @@ class Postlude:
         if http is not None:
             raise ConfigurationError("health and metrics over HTTP are not there yet")
         stop = asyncio.Event()
-        await self.start()
         with stop_on_signals(stop):
-            await asyncio.gather(*(self._work(stop) for _ in range(workers)))
+            async with AsyncExitStack() as stack:
+                tasks = [
+                    (await stack.enter_async_context(engine.working(stop)))[1]
+                    for engine in self._engines.values()
+                    for _ in range(workers)
+                ]
+                # The first that ends, for whatever reason, ends all.
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
     @asynccontextmanager
     async def worker(self) -> AsyncIterator[Worker]:
-        """A worker inside this process, for a web app's lifespan."""
-        await self.start()
+        """A worker inside this process, for a web app's lifespan; with several databases, one for each."""
         stop = asyncio.Event()
-        worker = self._new_worker()
-        await worker.start()
-        self._workers.append(worker)
-        task = asyncio.create_task(worker.run(stop))
-        try:
-            yield worker
-        finally:
-            stop.set()
-            await task
-            self._workers.remove(worker)
+        async with AsyncExitStack() as stack:
+            workers = [(await stack.enter_async_context(engine.working(stop)))[0] for engine in self._engines.values()]
+            yield workers[0]
 
     async def run_once(self, limit: int | None = None) -> int:
         """One pass over what is due; gives the deliveries settled."""
-        async with self._visiting() as worker:
-            settled, _ = await worker.drain_once(limit)
-            return settled
+        settled = 0
+        for engine in self._engines.values():
+            settled += await engine.run_once(None if limit is None else limit - settled)
+        return settled
 
     async def drain(self, timeout: float = 30) -> int:
         """Pass after pass until nothing is due, or the time is over; gives the deliveries settled."""
         deadline = self.clock.monotonic() + timeout
-        total = 0
-        async with self._visiting() as worker:
-            while True:
-                settled, tried = await worker.drain_once()
-                total += settled
-                served = [name for name, relay in worker.relays.items() if not relay.paused]
-                if not tried and not await self.store.reading.has_due(served):
-                    return total
-                if self.clock.monotonic() >= deadline:
-                    return total
-                if not tried:
-                    await asyncio.sleep(0.02)
-                    await worker.tick()
+        settled = 0
+        for engine in self._engines.values():
+            settled += await engine.drain(deadline - self.clock.monotonic())
+        return settled
 
     # ------------------------------------------------------------ inside
 
-    async def _work(self, stop: asyncio.Event) -> None:
-        worker = self._new_worker()
-        await worker.start()
-        self._workers.append(worker)
-        try:
-            await worker.run(stop)
-        finally:
-            self._workers.remove(worker)
-
-    @asynccontextmanager
-    async def _visiting(self) -> AsyncIterator[Worker]:
-        """A worker for a short while: cron, serverless, tests."""
-        await self.start()
-        worker = self._new_worker(duties=False)
-        await worker.start()
-        try:
-            yield worker
-        finally:
-            await worker.stop()
-
-    def _new_worker(self, *, duties: bool = True) -> Worker:
-        options = self.settings
-        return Worker(
-            self.store,
-            self._destinations(),
-            self._duties() if duties else [],
-            self.routes.policy,
-            clock=self.clock,
-            watchers=Watchers(self._hooks),
-            options=WorkerOptions(
-                lease=options.lane.lease,
-                stall=options.lane.stall,
-                poll_min=options.relay.poll_min_ms / 1000,
-                poll_max=options.relay.poll_max_ms / 1000,
-                shutdown_timeout=options.worker.shutdown_timeout,
-                tick=min(1.0, options.lane.lease / 5),
-            ),
-        )
-
-    def _destinations(self) -> list[Destination]:
-        batch = self.settings.relay.batch_size
-        store = self.store
-        routes = partial(self.routes.resolve_stored, lanes=self.lanes)
-        found: list[Destination] = [RouteDestination(store.settling, routes, batch=batch)]
-        for name in sorted(self.routes.brokers()):
-            topic = self.routes.topic(name)
-            found.append(BrokerDestination(name, self.broker(name), lanes=self.lanes, batch=batch, topic=topic))
-        parts = self._handling_parts()
-        on_sqlite = store.dialect == "sqlite"
-        for handler in self.routes.handlers.values():
-            parallel = 1 if on_sqlite and handler.transactional else self.settings.handler.concurrency
-            found.append(HandlerDestination(handler, parts, lanes=self.lanes, parallel=parallel))
-        return found
-
-    def _handling_parts(self) -> HandlingParts:
-        on_sqlite = self.store.dialect == "sqlite"
-        keep = self.settings.errors.keep or ("message" if on_sqlite else "location")
-        return HandlingParts(
-            outbox=self.outbox,
-            scripts=self.store.scripts,
-            settling=self.store.settling,
-            handles=self._handles,
-            transactions=transactions_of(self._factory, self.store.transaction),
-            abandon=self.store.abandon,
-            threads=self._threads,
-            keep_messages=keep == "message",
-            transaction_limit=self.settings.handler.sqlite_limit if on_sqlite else None,
-            places=None if on_sqlite or self._factory is not None else self._places,
-        )
-
-    @cached_property
-    def _places(self) -> asyncio.Semaphore:
-        return asyncio.Semaphore(max(1, self.settings.pool.max - SPARE_CONNECTIONS))
-
-    @cached_property
-    def _threads(self) -> Threads:
-        return Threads(self.settings.handler.threads)
-
-    def _duties(self) -> list[Duty]:
-        retention = self.settings.retention
-        kept = RetentionOptions(events_hours=retention.events_hours, dead_hours=retention.dead_hours)
-        upkeep = self.store.upkeep
-        return [
-            MakePartitions(upkeep, days=retention.partitions_ahead_days, interval=retention.interval),
-            Retention(upkeep, kept, interval=retention.interval),
-        ]
-
-    async def _check_schema(self) -> None:
-        status = await self.store.schema.status()
-        if status.pending and self.store.dialect == "sqlite":
-            # An embedded file has no operator: it is simply made ready.
-            await self.db.upgrade()
-            status = await self.store.schema.status()
-        self._installed.learn(status.lanes)
-
-    def _appended(self) -> None:
-        """Somebody appended: wake the workers of this process, or hint to others, at most once in a while."""
-        for worker in self._workers:
-            worker.hint()
-        if not self._workers and self._started and self._hint_due is None:
-            with contextlib.suppress(RuntimeError):
-                self._hint_due = asyncio.get_running_loop().call_later(0.005, self._send_hint)
-
-    def _send_hint(self) -> None:
-        self._hint_due = None
-        task = asyncio.ensure_future(self.store.hint())
-        # A hint is only latency: whatever goes wrong with it, polling finds the work.
-        task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
-
-
-class Db:
-    """Upgrade, status, verify, print."""
-
-    def __init__(self, app: Postlude) -> None:
-        self._app = app
-
-    async def upgrade(self, phase: str | None = None) -> list[str]:
-        """Apply what is pending and make the first partitions; safe from many processes at once."""
-        schema = self._app.store.schema
-        stored = (await schema.status()).lanes
-        applied = await schema.upgrade(phase, lanes=self._app.settings.lanes or stored or LANES)
-        await self._app.store.upkeep.make_partitions(self._app.settings.retention.partitions_ahead_days)
-        return applied
-
-    async def status(self) -> SchemaStatus:
-        return await self._app.store.schema.status()
-
-    async def verify(self) -> list[str]:
-        return await self._app.store.schema.verify()
-
-    def sql(self) -> str:
-        return self._app.store.schema.sql(lanes=self._app.settings.lanes or LANES)
+    def _engines_of(
+        self, database: str | None, databases: Mapping[str, str] | None, transactions: TransactionFactory | None
+    ) -> dict[str, Engine]:
+        urls: dict[str, str | None] = {**self.settings.databases, **(databases or {})}
+        default = database or self.settings.database
+        if default is not None or not urls:
+            urls = {DEFAULT: default, **urls} if DEFAULT not in urls else urls | {DEFAULT: default}
+        given = transactions if isinstance(transactions, Mapping) else {DEFAULT: transactions}
+        if unknown := given.keys() - urls.keys() - {DEFAULT}:
+            raise ConfigurationError(f"transactions name a database that is not there: {', '.join(sorted(unknown))}")
+        return {name: Engine(url, self._declared, given.get(name)) for name, url in urls.items()}
 
 
 def _broker_urls(settings: Settings, broker: str | None, brokers: Mapping[str, str] | None) -> dict[str, str]:
-    urls = {**settings.brokers, **(brokers or {})}
+    urls = {**settings.broker_urls(), **(brokers or {})}
     if (default := broker or settings.broker) is not None:
-        urls[DEFAULT_BROKER] = default
+        urls[DEFAULT] = default
     return urls

@@ -24,14 +24,18 @@
     ├── HandlerTimeout        handler.timeout
     ├── EventMissing          delivery.event_missing
     ├── NotFound              insight.not_found
+    ├── DutyTaken             duty.taken                  a worker has the duty
+    ├── OperationRunning      operation.running           the same bulk action was begun and has not ended
     └── BrokerUnavailable     broker.unavailable          burns no attempts
 
-`code` is stable and may be stored; `hint` says what to do next.
+`code` is stable and may be stored; `hint` says what to do next. No password of a URL is in either.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
+
+from postlude.redaction import redact
 
 
 class PostludeError(Exception):
@@ -41,8 +45,8 @@ class PostludeError(Exception):
     default_hint: ClassVar[str] = ""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.hint = self.default_hint if hint is None else hint
+        super().__init__(redact(message))
+        self.hint = self.default_hint if hint is None else redact(hint)
 
     def __str__(self) -> str:
         message = super().__str__()
@@ -162,6 +166,16 @@ class EventMissing(PostludeError):
 class NotFound(PostludeError):
     code = "insight.not_found"
     default_hint = "It never was, or retention has removed it."
+
+
+class DutyTaken(PostludeError):
+    code = "duty.taken"
+    default_hint = "See `postlude maintenance list`; once that worker has stopped, run it by hand."
+
+
+class OperationRunning(PostludeError):
+    code = "operation.running"
+    default_hint = "Go on with it or cancel it: `postlude operation list`."
 
 
 class BrokerUnavailable(PostludeError):

@@ -119,9 +119,9 @@ class Load:
     def part_size(self) -> int:
         return self._size // len(self._released)
 
-    def add(self, kind: Kind, *, keys: int, each: int, writers: int) -> None:
+    def add(self, kind: Kind, *, keys: int, each: int, writers: int, prefix: str = "") -> None:
         self._size += keys * each
-        names = [f"{kind.__name__}-{i}" for i in range(keys)]
+        names = [f"{prefix}{kind.__name__}-{i}" for i in range(keys)]
         for i in range(writers):
             writer = Writer(self._app, kind, names[i::writers], seed=self._seed, linger=self._linger)
             self.writers[kind].append(writer)

@@ -1,4 +1,4 @@
-"""The adapter of aiosqlite's connections passes its contract."""
+"""The adapter of aiosqlite's connections knows what only aiosqlite can do wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from postlude.errors import ConnectionClosed, DatabaseBusy, SchemaMissing
 from postlude.storage.sqlite.store import SqliteStore
 from postlude.testing.clock import ManualClock
 from postlude.testing.contracts.arrange import LANES, Arranged, Undo, event, undone
-from postlude.testing.contracts.enlist import EnlistContract
 
 
 class Connections:
@@ -27,18 +26,6 @@ class Connections:
     async def open(self, isolation_level: str | None = None) -> aiosqlite.Connection:
         self.opened.append(await aiosqlite.connect(self.path, timeout=0.05, isolation_level=isolation_level))
         return self.opened[-1]
-
-    async def begin(self, handle: aiosqlite.Connection) -> None:
-        await handle.execute("BEGIN IMMEDIATE")
-
-    async def commit(self, handle: aiosqlite.Connection) -> None:
-        await handle.commit()
-
-    async def rollback(self, handle: aiosqlite.Connection) -> None:
-        await handle.rollback()
-
-    async def close(self, handle: aiosqlite.Connection) -> None:
-        await handle.close()
 
 
 @pytest.fixture
@@ -57,7 +44,11 @@ async def handles(store: SqliteStore) -> AsyncIterator[Connections]:
         await connection.close()
 
 
-class TestAiosqliteAdapter(EnlistContract):
+class TestAiosqliteAdapter:
+    @pytest.fixture
+    def given(self, store, store_adapter) -> Arranged:
+        return Arranged(store, store_adapter)
+
     @pytest.fixture
     def adapter(self) -> AiosqliteAdapter:
         return AiosqliteAdapter()

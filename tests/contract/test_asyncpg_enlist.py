@@ -1,4 +1,4 @@
-"""The adapter of asyncpg's connections passes its contract; and what only PostgreSQL can do."""
+"""The adapter of asyncpg's connections knows what only PostgreSQL can do."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import asyncpg
 import pytest
 
 from postlude.enlist.asyncpg import AsyncpgAdapter
-from postlude.errors import ConnectionClosed, SchemaMissing
-from postlude.storage.postgres.connection import PoolOptions
+from postlude.errors import ConnectionClosed
+from postlude.storage.postgres.driver import PoolOptions
 from postlude.storage.postgres.store import PostgresStore
 from postlude.testing.clock import ManualClock
 from postlude.testing.contracts.arrange import Arranged, event
-from postlude.testing.contracts.enlist import EnlistContract
 
 
 class Connections:
-    """asyncpg has no begin and commit of its own; a transaction is written out."""
+    """Opened by the test, closed by the fixture."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -28,36 +27,28 @@ class Connections:
         self.opened.append(await asyncpg.connect(self.url))
         return self.opened[-1]
 
-    async def begin(self, handle: Any) -> None:
-        await handle.execute("BEGIN")
-
-    async def commit(self, handle: Any) -> None:
-        await handle.execute("COMMIT")
-
-    async def rollback(self, handle: Any) -> None:
-        await handle.execute("ROLLBACK")
-
-    async def close(self, handle: Any) -> None:
-        await handle.close()
-
 
 @pytest.fixture
-async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(postgres_url, clock=ManualClock(), pool=PoolOptions(min=1, max=3))
+async def store(any_postgres_url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(any_postgres_url, clock=ManualClock(), pool=PoolOptions(min=1, max=3))
     await store.open()
     yield store
     await store.close()
 
 
 @pytest.fixture
-async def handles(postgres_url: str) -> AsyncIterator[Connections]:
-    connections = Connections(postgres_url)
+async def handles(any_postgres_url: str) -> AsyncIterator[Connections]:
+    connections = Connections(any_postgres_url)
     yield connections
     for connection in connections.opened:
         await connection.close()
 
 
-class TestAsyncpgAdapter(EnlistContract):
+class TestAsyncpgAdapter:
+    @pytest.fixture
+    def given(self, store, store_adapter) -> Arranged:
+        return Arranged(store, store_adapter)
+
     @pytest.fixture
     def adapter(self) -> AsyncpgAdapter:
         return AsyncpgAdapter()
@@ -67,9 +58,9 @@ class TestAsyncpgAdapter(EnlistContract):
         return AsyncpgAdapter()
 
     async def test_a_pooled_connection_fits_until_it_is_given_back(
-        self, given: Arranged, adapter: AsyncpgAdapter, postgres_url: str
+        self, given: Arranged, adapter: AsyncpgAdapter, any_postgres_url: str
     ) -> None:
-        async with asyncpg.create_pool(postgres_url, min_size=1, max_size=1) as pool:
+        async with asyncpg.create_pool(any_postgres_url, min_size=1, max_size=1) as pool:
             async with pool.acquire() as connection, connection.transaction():
                 assert adapter.fits(connection)
                 await adapter.play(connection, given.store.scripts.append([event()]))
@@ -85,12 +76,3 @@ class TestAsyncpgAdapter(EnlistContract):
         async with handle.transaction(isolation=isolation):
             await adapter.play(handle, given.store.scripts.append([event(), event()]))
         assert len(await given.pending()) == 2
-
-    async def test_a_missing_schema_is_told(
-        self, given: Arranged, adapter: AsyncpgAdapter, handles: Connections
-    ) -> None:
-        handle = await handles.open()
-        await handle.execute("DROP TABLE postlude_event CASCADE")
-        await handle.execute("BEGIN")
-        with pytest.raises(SchemaMissing, match="postlude db upgrade"):
-            await adapter.play(handle, given.store.scripts.append([event()]))

@@ -1,4 +1,4 @@
-"""The adapter of sqlite3's connections passes its contract; and what only sqlite3 can do wrong."""
+"""The adapter of sqlite3's connections knows what only sqlite3 can do wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from postlude.errors import ConnectionClosed, DatabaseBusy, NotInTransaction, Sc
 from postlude.storage.sqlite.store import SqliteStore
 from postlude.testing.clock import ManualClock
 from postlude.testing.contracts.arrange import LANES, Arranged, Undo, event, undone
-from postlude.testing.contracts.enlist import EnlistContract
 
 
 class Connections:
@@ -26,18 +25,6 @@ class Connections:
     async def open(self, isolation_level: Any = None) -> sqlite3.Connection:
         self.opened.append(sqlite3.connect(self.path, timeout=0.05, isolation_level=isolation_level))
         return self.opened[-1]
-
-    async def begin(self, handle: sqlite3.Connection) -> None:
-        handle.execute("BEGIN IMMEDIATE")
-
-    async def commit(self, handle: sqlite3.Connection) -> None:
-        handle.commit()
-
-    async def rollback(self, handle: sqlite3.Connection) -> None:
-        handle.rollback()
-
-    async def close(self, handle: sqlite3.Connection) -> None:
-        handle.close()
 
 
 @pytest.fixture
@@ -56,7 +43,11 @@ def handles(store: SqliteStore) -> Iterator[Connections]:
         connection.close()
 
 
-class TestSqlite3Adapter(EnlistContract):
+class TestSqlite3Adapter:
+    @pytest.fixture
+    def given(self, store, store_adapter) -> Arranged:
+        return Arranged(store, store_adapter)
+
     @pytest.fixture
     def adapter(self) -> Sqlite3Adapter:
         return Sqlite3Adapter()

@@ -66,7 +66,7 @@ def test_the_overview_lists_every_command() -> None:
 def _leaf(line: str) -> tuple[Any, list[str]]:
     words = shlex.split(line.partition(" > ")[0], comments=True)[1:]
     command = ROOT_COMMAND
-    while words and hasattr(command, "commands") and not words[0].isupper():
+    while words and hasattr(command, "commands") and not words[0].isupper() and not words[0].startswith("-"):
         assert words[0] in command.commands, f"there is no command {words[0]!r} in {line!r}"
         command = command.commands[words.pop(0)]
     return command, words

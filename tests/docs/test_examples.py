@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import asyncpg
@@ -47,6 +49,51 @@ def test_shop_on_postgresql(tmp_path: Path, any_postgres_url: str) -> None:
     assert types == ["1", "order.placed", "order.placed", "stock.reserved", "stock.short"]
 
 
+def test_plain_sqlite_needs_no_event_loop(tmp_path: Path) -> None:
+    assert _run([sys.executable, EXAMPLES / "plain_sqlite.py"], tmp_path) == "reserve stock for o-1\n"
+
+
+def test_fastapi_shop_delivers_inside_the_web_process(tmp_path: Path) -> None:
+    drive = """
+import asyncio, httpx
+from fastapi_shop import api
+
+async def main():
+    transport = httpx.ASGITransport(api)
+    async with api.router.lifespan_context(api), httpx.AsyncClient(transport=transport, base_url="http://shop") as web:
+        (await web.post("/orders/o-1")).raise_for_status()
+        while (state := (await web.get("/orders/o-1")).json()) == "new":
+            await asyncio.sleep(0.01)
+        print(state)
+
+asyncio.run(main())
+"""
+    assert _drive(drive, tmp_path) == "reserved\n"
+
+
+def test_flask_shop_delivers_in_a_worker(tmp_path: Path) -> None:
+    drive = "from flask_shop import web; print(web.test_client().post('/orders/o-1').text)"
+    assert _drive(drive, tmp_path) == "placed\n"
+    _run([*MAIN, "run", "flask_shop:postlude", "--once"], tmp_path, PYTHONPATH=str(EXAMPLES))
+    assert _states(tmp_path) == [("o-1", "reserved")]
+
+
+def test_django_shop_delivers_in_a_worker(tmp_path: Path) -> None:
+    drive = "import django_shop; from django.test import Client; print(Client().post('/orders/o-1').content.decode())"
+    assert _drive(drive, tmp_path) == "placed\n"
+    _run([*MAIN, "run", "django_shop:postlude", "--once"], tmp_path, PYTHONPATH=str(EXAMPLES))
+    assert _states(tmp_path) == [("o-1", "reserved")]
+
+
+@pytest.mark.parametrize("name", ["django", "flask"])
+def test_what_a_guide_shows_of_an_example_stands_in_it(name: str) -> None:
+    """Pages that need a process of their own; what they show runs there."""
+    shown = [block.text.strip() for block in blocks(DOCS / "guides" / f"{name}.md") if block.language == "py"]
+    source = (EXAMPLES / f"{name}_shop.py").read_text().replace("  # noqa: E402", "")
+    assert shown
+    assert not [text for text in shown if text not in source]
+
+
 def test_raw_sql_is_that_of_the_guide() -> None:
     text = (EXAMPLES / "raw_sql.sql").read_text()
     assert "".join(line for line in text.splitlines(keepends=True) if not line.startswith("--")) == _raw_sql()[0].text
@@ -74,7 +121,7 @@ def test_raw_sql_on_sqlite(sqlite_url: str) -> None:
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda script: script.name)
 def test_every_example_is_tried(script: Path) -> None:
-    assert script.name in Path(__file__).read_text()
+    assert script.stem in Path(__file__).read_text()
 
 
 def _raw_sql() -> list[Block]:
@@ -97,6 +144,15 @@ async def _deliver(url: str) -> list[tuple[str, int]]:
     async with app:
         await app.drain()
     return handled
+
+
+def _drive(script: str, folder: Path) -> str:
+    return _run([sys.executable, "-c", script], folder, PYTHONPATH=str(EXAMPLES))
+
+
+def _states(folder: Path) -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(folder / "shop.db")) as connection:
+        return connection.execute("SELECT id, state FROM orders").fetchall()
 
 
 def _run(command: list[str | Path], folder: Path, **environment: str) -> str:

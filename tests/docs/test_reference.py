@@ -9,12 +9,13 @@ from contextlib import closing
 from typing import Any
 
 import asyncpg
-import msgspec
 import pytest
 
 import postlude
 from postlude import PostludeError, Settings
 from postlude.core.lifecycle import Status, mermaid
+from postlude.settings.keys import keys_of
+from postlude.settings.naming import ELSEWHERE
 from tests.docs.pages import DOCS, TOP, blocks, code, prose, rows, sections
 from tests.source_tree import ROOT
 from tools.suite import tiers
@@ -24,8 +25,21 @@ SQLITE_ONLY = {"postlude_event_subject"}
 
 
 def test_settings_lists_every_key_with_its_default() -> None:
-    documented = {code(key)[0]: default for key, default, _ in rows(prose(REFERENCE / "settings.md"))}
-    assert documented == dict(_keys(Settings()))
+    table = _keys_documented()
+    documented = {code(key)[0]: default for key, default, _ in table}
+    assert documented == {key.name: _default(key.default) for key in keys_of(Settings).values()}
+
+
+def test_settings_says_which_are_not_used_yet() -> None:
+    said = {code(key)[0] for key, _, meaning in _keys_documented() if "*not used yet*" in meaning}
+    assert said == {key.name for key in keys_of(Settings).values() if not key.is_used}
+
+
+def test_words_lists_the_settings_of_other_systems() -> None:
+    table = rows(dict(sections(DOCS / "words.md", 2))["Settings"])
+    listed = {name: code(here) for elsewhere, here in table for name in code(elsewhere)}
+    missing = {word for word, keys in ELSEWHERE.items() if not set(keys) <= set(listed.get(word, []))}
+    assert not missing
 
 
 def test_errors_lists_every_error_with_its_code() -> None:
@@ -87,13 +101,12 @@ def test_imports_in_pages_are_public(page: Any) -> None:
                 assert set(names) <= set(postlude.__all__), f"{page.name}:{block.line}"
 
 
-def _keys(group: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name in group.__struct_fields__:
-        value = getattr(group, name)
-        if isinstance(value, msgspec.Struct):
-            yield from _keys(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, "-" if value in (None, {}) else f"`{json.dumps(value)}`"
+def _keys_documented() -> list[list[str]]:
+    return rows(dict(sections(REFERENCE / "settings.md", 2))["Keys"])
+
+
+def _default(value: Any) -> str:
+    return "-" if value is None else f"`{json.dumps(value)}`"
 
 
 def _subclasses(root: type[PostludeError]) -> Iterator[type[PostludeError]]:

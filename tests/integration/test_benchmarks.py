@@ -6,12 +6,21 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-RELAY = Path(__file__).parents[2] / "benchmarks" / "relay.py"
+from benchmarks.handles.drivers import HANDLES
+from benchmarks.handles.handle import Handle
+from benchmarks.measuring.costs import Costs
+from benchmarks.measuring.database import connected, fresh_database
+from benchmarks.measuring.engine import engine
+from benchmarks.scenarios.joining import joining
+from benchmarks.scenarios.setup import Params, Setup
+
+SCRIPTS = Path(__file__).parents[2] / "benchmarks"
 SMALL = ("--events", "300", "--repeats", "2", "--batch", "50")
 UNITS = {
     "relay": "events/s", "relay raw": "events/s", "append": "tx/s", "append raw": "tx/s", "read@15k": "ms",
@@ -24,13 +33,22 @@ AIMS = {
     "blocked/unblocked": (">=", 0.8),
 }
 
+ON_POSTGRES = (
+    "asyncpg", "psycopg", "psycopg-async", "sqlalchemy-async", "sqlalchemy", "sqlalchemy-psycopg2", "sqlalchemy-core",
+    "django",
+)  # fmt: skip
+ASYNCPG = HANDLES[0]
+ON_SQLITE = ("sqlalchemy-sqlite", "sqlite3", "aiosqlite")
 
-def run(url: str | None, *arguments: str) -> subprocess.CompletedProcess[str]:
+
+def run(
+    url: str | None, *arguments: str, bench: str = "relay", patience: float = 110
+) -> subprocess.CompletedProcess[str]:
     env = {key: value for key, value in os.environ.items() if key != "POSTLUDE_BENCH_POSTGRES"}
     if url is not None:
         env["POSTLUDE_BENCH_POSTGRES"] = url
-    command = [sys.executable, str(RELAY), *arguments]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=110)
+    command = [sys.executable, str(SCRIPTS / f"{bench}.py"), *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=patience)
 
 
 @pytest.mark.slow
@@ -39,28 +57,64 @@ def test_relay_reports_every_series_ratio_cost_and_aim(any_postgres_url):
     done = run(any_postgres_url, "--json", *SMALL)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert list(report) == [
-        "bench", "version", "commit", "time", "machine", "params", "series", "ratios", "costs", "aims",
-    ]  # fmt: skip
-    assert report["bench"] == "relay"
-    assert report["machine"]["database"].startswith("PostgreSQL ")
-    assert report["machine"]["settings"]["fsync"] in {"on", "off"}
     assert report["params"] == {"events": 300, "bytes": 500, "batch": 50, "repeats": 2}
     assert {name: series["unit"] for name, series in report["series"].items()} == UNITS
-    for series in report["series"].values():
-        low, high = sorted(series["values"])
-        assert 0 < low <= series["median"] <= high
-    for name, ratio in report["ratios"].items():
-        ours, theirs = (report["series"][side]["values"] for side in _sides(name))
-        assert ratio["per_repeat"] == pytest.approx([a / b for a, b in zip(ours, theirs, strict=True)], rel=0.01)
     assert {aim["name"]: (aim["op"], aim["bar"]) for aim in report["aims"]} == AIMS
-    for aim in report["aims"]:
-        assert aim["value"] == report["ratios"][aim["name"]]["median"]
-        assert aim["met"] is (aim["value"] >= aim["bar"] if aim["op"] == ">=" else aim["value"] <= aim["bar"])
+    check_shape(report, "relay")
     assert set(report["costs"]) == {
         "statements_per_event", "commits_per_event", "wal_bytes_per_event", "cpu_us_per_event", "connections",
     }  # fmt: skip
     assert all(value > 0 for value in report["costs"].values())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_append_reports_every_handle(any_postgres_url):
+    done = run(any_postgres_url, "--json", "--events", "100", "--repeats", "2", bench="append", patience=230)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    names = {f"append[{handle}]" for handle in (*ON_POSTGRES, *ON_SQLITE)}
+    assert {name: series["unit"] for name, series in report["series"].items()} == {
+        side: "tx/s" for name in names for side in (name, f"{name} raw")
+    }
+    assert {aim["name"]: (aim["op"], aim["bar"]) for aim in report["aims"]} == {
+        f"{name}/raw": (">=", 0.7 if "sqlalchemy" in name or "django" in name else 0.8) for name in names
+    }
+    assert report["params"]["events"] == 100
+    check_shape(report, "append")
+    assert set(report["costs"]) == {
+        "commits_per_event", "wal_bytes_per_event", "cpu_us_per_event", "connections",
+    }  # fmt: skip
+    assert 1 <= report["costs"]["commits_per_event"] < 2
+
+
+def test_append_measures_some_handles(any_postgres_url):
+    arguments = ("--only", "sqlite3,append[psycopg]/raw", "--events", "100", "--repeats", "1")
+    done = run(any_postgres_url, *arguments, bench="append")
+    assert done.returncode == 0, done.stderr
+    ratios = [line.split()[0] for line in done.stdout.splitlines() if "/raw" in line]
+    assert ratios == ["append[psycopg]/raw", "append[sqlite3]/raw"]
+
+
+@pytest.mark.parametrize("lazy", ["ours", "raw"])
+async def test_a_side_that_does_not_write_has_no_time(any_postgres_url, lazy):
+    async def nothing(_event):
+        pass
+
+    @asynccontextmanager
+    async def opened(url, app):
+        assert ASYNCPG.waits is not None
+        async with ASYNCPG.waits(url, app) as transactions:
+            yield transactions._replace(**{lazy: nothing})
+
+    handle = Handle(name="lazy", waits=opened)
+    params = Params(events=100, bytes=500, batch=50, repeats=1)
+    async with fresh_database(any_postgres_url) as url, connected(url) as connection:
+        async with engine(url, batch=50) as app:
+            await app.db.upgrade()
+        setup = Setup(url=url, connection=connection, costs=Costs(url, connection), params=params)
+        with pytest.raises(RuntimeError, match="lazy left"):
+            [pair async for pair in joining(handle)(setup)]
 
 
 @pytest.mark.slow
@@ -87,6 +141,7 @@ async def test_nothing_is_left_on_the_server(private_postgres):
     ("arguments", "complaint"),
     [
         (("--only", "nothing"), "there is no 'nothing'"),
+        (("--only", "append,nothing"), "there is no 'nothing'"),
         (("--bytes", "5"), "at least"),
         (("--repeats", "0"), "at least"),
     ],
@@ -101,6 +156,27 @@ def test_without_a_server_it_says_how_to_get_one():
     done = run(None, "--json")
     assert (done.returncode, done.stdout) == (2, "")
     assert "dev bench relay" in done.stderr
+
+
+def check_shape(report, bench):
+    """What the agreed JSON looks like, whichever benchmark it is of, and that its numbers belong together."""
+    assert list(report) == [
+        "bench", "version", "commit", "time", "machine", "params", "series", "ratios", "costs", "aims",
+    ]  # fmt: skip
+    assert report["bench"] == bench
+    assert report["machine"]["database"].startswith("PostgreSQL ")
+    assert report["machine"]["settings"]["fsync"] in {"on", "off"}
+    for series in report["series"].values():
+        low, high = sorted(series["values"])
+        assert 0 < low <= series["median"] <= high
+    for name, ratio in report["ratios"].items():
+        ours, theirs = (report["series"][side]["values"] for side in _sides(name))
+        assert ratio["per_repeat"] == pytest.approx([a / b for a, b in zip(ours, theirs, strict=True)], rel=0.01)
+    assert {aim["name"] for aim in report["aims"]} == set(report["ratios"])
+    for aim in report["aims"]:
+        assert aim["value"] == report["ratios"][aim["name"]]["median"]
+        assert aim["met"] is (aim["value"] >= aim["bar"] if aim["op"] == ">=" else aim["value"] <= aim["bar"])
+    assert all(value > 0 for value in report["costs"].values())
 
 
 def _sides(ratio: str) -> tuple[str, str]:

@@ -184,11 +184,11 @@ async def test_postgres_never_upgrades_itself(postgres_database) -> None:
     await app.close()
 
 
-async def test_a_newer_schema_is_refused(database_url: str) -> None:
+async def test_a_schema_that_newer_code_cleaned_up_is_refused(database_url: str) -> None:
     handle = await connect(database_url)
     for answer in (
         handle.execute(
-            "INSERT INTO postlude_migration (number, phase, name, applied_at) VALUES (9999, 'pre', 'x', '2030-01-01')"
+            "INSERT INTO postlude_migration (number, phase, name, applied_at) VALUES (9999, 'post', 'x', '2030-01-01')"
         ),
         handle.close(),
     ):
@@ -250,8 +250,9 @@ def test_a_setting_that_does_not_exist_names_the_nearest() -> None:
     assert "relay.batch_size" in refused.value.hint
 
 
-async def test_a_server_that_is_not_there() -> None:
-    app = make_app("postgresql://postgres@127.0.0.1:1/none")
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+async def test_a_server_that_is_not_there(driver: str) -> None:
+    app = make_app(f"postgresql+{driver}://postgres@127.0.0.1:1/none")
     with pytest.raises(postlude.DatabaseUnavailable) as refused:
         await app.start()
     assert refused.value.code == "database.unavailable"
@@ -259,15 +260,16 @@ async def test_a_server_that_is_not_there() -> None:
     await app.close()
 
 
-def test_a_missing_driver_is_named_with_the_extra() -> None:
+@pytest.mark.parametrize("scheme", ["postgresql", "postgresql+asyncpg", "postgresql+psycopg"])
+def test_missing_drivers_are_named_with_their_extras(scheme: str) -> None:
     program = (
-        "import sys; sys.modules['asyncpg'] = None\n"
+        "import sys; sys.modules['asyncpg'] = sys.modules['psycopg_pool'] = None\n"
         "from postlude import Postlude, MissingExtra\n"
-        "try:\n    Postlude('postgresql://localhost/shop').store\n"
+        f"try:\n    Postlude('{scheme}://localhost/shop').store\n"
         "except MissingExtra as error:\n    print(error.code, '|', error.hint)\n"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "settings.missing_extra | pip install 'postlude[postgres]'"
+    assert ran.stdout.strip() == "settings.missing_extra | pip install 'postlude[postgres]' or 'postlude[psycopg]'"
 
 
 def test_declarations_that_cannot_work_are_refused() -> None:

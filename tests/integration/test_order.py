@@ -274,7 +274,7 @@ async def test_a_handler_that_meets_a_serialisation_failure_burns_no_attempt(any
             yield connection
 
     app = make_app(any_postgres_url)
-    app._factory = repeatable_read
+    app.engine._factory = repeatable_read
     attempts: list[int] = []
     await query(any_postgres_url, "CREATE TABLE counter AS SELECT 0 AS n")
 

@@ -88,7 +88,7 @@ async def test_a_newcomer_moves_no_more_lanes_than_its_share(database_url: str) 
         try:
             for _ in range(5):
                 before = await owners(database_url)
-                live.append(app._new_worker(duties=False))
+                live.append(app.engine.new_worker(duties=False))
                 await live[-1].start()
                 await settle_shares(*live)
                 after = await owners(database_url)
@@ -338,7 +338,7 @@ async def test_an_answer_that_is_lost_costs_no_lane(sqlite_url: str, method: str
     app.store.ownership = faulty = Faulty(app.store.ownership, method, is_done=is_done)
     async with app, workers(app, 2) as (first, second):
         await settle_shares(first, second)
-        third = app._new_worker(duties=False)
+        third = app.engine.new_worker(duties=False)
         try:
             faulty.faults_left = 1
             with contextlib.suppress(DatabaseUnavailable):
@@ -524,7 +524,7 @@ async def test_an_entry_that_takes_its_worker_down_three_times_is_a_poison_dead_
         lives = 0
         while True:
             lives += 1
-            worker = app._new_worker(duties=False)
+            worker = app.engine.new_worker(duties=False)
             await worker.start()
             dying.clear()
             draining = asyncio.create_task(worker.drain_once())

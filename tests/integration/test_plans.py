@@ -16,7 +16,7 @@ import pytest
 
 from postlude.core.statement import Statement
 from postlude.storage import statements
-from postlude.storage.postgres.connection import compiled
+from postlude.storage.postgres.driver_asyncpg import compiled
 from postlude.storage.postgres.store import PACKAGE
 from tests.databases import PostgresDatabases, PostgresTemplates, Server, finish
 

@@ -16,7 +16,8 @@ from postlude.core.uuid7 import time_of, uuid7
 from postlude.runtime.duties.partitions import MakePartitions
 from postlude.runtime.duties.retention import Retention
 from postlude.storage.postgres import partitions
-from postlude.storage.postgres.connection import compiled
+from postlude.storage.postgres.driver_asyncpg import compiled
+from postlude.storage.postgres.records import BY_IDS
 from tests.engine import Noted, arrived, held, note, published, query, routed_app, until
 
 HOUR = 3600.0
@@ -96,7 +97,7 @@ async def test_the_duty_makes_the_days_to_come(any_postgres_url: str) -> None:
         await duty.round()
         before = await days(any_postgres_url)
         app.clock.advance(5 * A_DAY)
-        assert await duty.round() is False
+        assert not (await duty.round()).more
         assert len(await days(any_postgres_url)) == len(before) + 5
 
 
@@ -279,7 +280,7 @@ async def test_a_requeue_that_is_not_committed_and_retention_leave_no_orphan(pos
         await kill(app, 1)
         async with held(postgres_url) as operator:
             sql, names = compiled(app.store.database.statements["requeue"])  # type: ignore[attr-defined]
-            given = {"event_ids": [dead], "destination": None, **WHO}
+            given = {"event_ids": [dead], "destination": None, **BY_IDS, **WHO}
             assert len(await operator.connection.fetch(sql, *(given[name] for name in names))) == 1
             assert day not in await app.store.upkeep.retire_partitions(72)
             assert set(await homes(postgres_url)) == {dead, done}
@@ -351,7 +352,7 @@ async def test_dead_letters_survive_by_default(database_url: str) -> None:
         await note(app, "a", 1, 2)
         await kill(app, 1)
         app.clock.advance(10_000 * HOUR)
-        duty = next(duty for duty in app._duties() if isinstance(duty, Retention))
+        duty = next(duty for duty in app.engine.duties() if isinstance(duty, Retention))
         for _ in range(3):
             await duty.round()
         (letter,) = await app.insight.list(status="dead")
@@ -368,7 +369,7 @@ async def test_dead_letters_go_only_when_asked_and_are_audited(database_url: str
         await note(app, "a", 1, 2)
         await kill(app, 1)
         (letter,) = await app.insight.list(status="dead")
-        duty = next(duty for duty in app._duties() if isinstance(duty, Retention))
+        duty = next(duty for duty in app.engine.duties() if isinstance(duty, Retention))
         app.clock.advance(47 * HOUR)
         await duty.round()
         assert len(await app.insight.list(status="dead")) == 1

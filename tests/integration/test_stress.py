@@ -167,7 +167,7 @@ class Member:
 
     async def begin(self) -> None:
         await self.app.start()
-        self.worker = self.app._new_worker(duties=False)
+        self.worker = self.app.engine.new_worker(duties=False)
         await self.worker.start()
         self.stop.clear()
         self.task = asyncio.create_task(self.worker.run(self.stop))

@@ -18,7 +18,8 @@ from postlude.brokers.memory import MemoryBroker
 from postlude.core.outcome import Failed, Fault, Outcome, Unavailable
 from postlude.core.uuid7 import uuid7
 from postlude.errors import DatabaseUnavailable
-from postlude.storage.postgres.connection import compiled
+from postlude.storage.postgres.driver_asyncpg import compiled
+from postlude.storage.postgres.records import BY_IDS
 from postlude.testing.clock import ManualClock
 from tests.engine import Noted, arrived, held, make_app, note, published, query, routed_app, until, watch, workers
 from tools.servers import PostgresServer
@@ -182,15 +183,25 @@ class Breaking(MemoryBroker):
         return await super().publish(messages)
 
 
-async def test_an_adapter_that_breaks_stops_no_other_destination_and_is_shown(database_url: str) -> None:
-    app = two_brokers(database_url)
+async def test_an_adapter_that_breaks_stops_no_other_destination_and_its_cause_becomes_a_dead_letter(
+    database_url: str, caplog: Any
+) -> None:
+    """Together with others it is an outage, which burns no attempt; asked for alone it is the cause."""
+    app = two_brokers(database_url, retry=ONCE)
     app._opened_brokers["default"] = Breaking()
-    async with app, app.worker():
-        await note(app, "a", 1)
-        await until(lambda: published(app, broker="other") == [1])
-        assert published(app) == []
-        left = "SELECT status, attempts FROM postlude_delivery WHERE destination = 'default'"
-        assert await query(database_url, left) == [("pending", 0)]
+    async with app:
+        for n in range(3):
+            await note(app, f"key-{n}", n)
+        async with app.worker() as worker:
+            await until(lambda: sorted(published(app, broker="other")) == [0, 1, 2])
+            await until(lambda: sorted(published(app)) == [0, 2])
+            await until(lambda: is_empty(database_url))
+            assert worker.watchers.counts["unavailable:default"] >= 1
+        letters = "SELECT destination, status, attempts FROM postlude_delivery"
+        assert await query(database_url, letters) == [("default", "dead", 1)]
+    assert "default raised outside its contract" in caplog.text
+    receipts = "SELECT DISTINCT attempts FROM postlude_receipt WHERE destination = 'default'"
+    assert await query(database_url, receipts) == [(1,)]
 
 
 class Throttled(MemoryBroker):
@@ -437,7 +448,7 @@ async def test_a_connection_lost_inside_a_handler_burns_no_attempt(
     @app.on(Noted, name="handler", retry=Retry(max_attempts=1))
     async def handle(noted: Noted, ctx: Context) -> None:
         attempts.append(ctx.attempt)
-        await ctx.tx.execute("INSERT INTO effect VALUES ($1)", noted.n)
+        await ctx.tx.execute(f"INSERT INTO effect VALUES ({noted.n})")
         inside.set()
         await go_on.wait()
         if last_words:
@@ -487,7 +498,7 @@ async def test_a_requeue_that_is_not_committed_keeps_its_event_from_retiring(pos
         async with held(postgres_url) as operator:
             sql, names = compiled(app.store.database.statements["replay"])  # type: ignore[attr-defined]
             values = {"event_ids": [kept], "destinations": ["default"], "lanes": [0], "keys": ["old"]}
-            given = values | {"actor": "ann", "reason": "once more"}
+            given = values | {"actor": "ann", "reason": "once more", **BY_IDS}
             await operator.connection.fetch(sql, *(given[name] for name in names))
             assert not [name for name in await app.store.upkeep.retire_partitions(24) if "event" in name]
             await operator.commit()

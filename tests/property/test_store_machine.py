@@ -108,7 +108,7 @@ class Engine:
         """A worker comes; whoever was there before is dead."""
         broker = SlowBroker()
         self.app._opened_brokers["default"] = broker
-        broker.worker = self.worker = self.app._new_worker(duties=False)
+        broker.worker = self.worker = self.app.engine.new_worker(duties=False)
         self.lives.append((self.worker, broker))
         await self.worker.start()
 

@@ -218,6 +218,13 @@ class Database:
 
         return await self._ask(started)
 
+    async def forgive(self, destination: str, seqs: Sequence[int]) -> None:
+        def forgiven() -> None:
+            for row in [self.rows[seq] for seq in seqs if seq in self.rows]:
+                row.starts = max(0, row.starts - 1)
+
+        await self._ask(forgiven)
+
     async def settle_sent(self, fence: Fence, deliveries: Sequence[Delivery]) -> set[int]:
         seqs = [one.seq for one in deliveries]
 

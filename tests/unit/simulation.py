@@ -15,11 +15,13 @@ from postlude.core.horizon import Horizon
 from postlude.core.lanes import lane_of
 from postlude.core.lifecycle import Status, blocks
 from postlude.core.outcome import HELD, SENT, SETTLED, Failed, Fault, Outcome, Parked, Policy, Rejected, Unavailable
+from postlude.core.ready import Turn
 from postlude.core.retry import Retry
 from postlude.errors import DatabaseUnavailable
 from postlude.ports.destination import Entry, Terms
 from postlude.ports.store import OwnedLane
 from postlude.runtime.batch import RelayParts
+from postlude.runtime.outage import Outage
 from postlude.runtime.relay import Relay
 from postlude.runtime.watch import Watch
 from postlude.runtime.watchers import Watchers
@@ -109,6 +111,7 @@ class World:
         horizon = Horizon()
         self._policy = Policy(Retry(max_attempts=4, base_delay=0.1, jitter=1), options.on_dead_blocks)
         reading: Any = self.db
+        outage = Outage(clock)
         parts = RelayParts(
             reading=reading,
             settling=reading,
@@ -116,12 +119,14 @@ class World:
             clock=clock,
             policy=lambda _: self._policy,
             watchers=Watchers([]),
+            turn=Turn(),
+            outage=outage,
             is_trusted=self._is_trusted,
         )
         self.relay = Relay(Somewhere(self), parts)
         if options.max_keys is not None:
             self.relay._intake.blocked._max_keys = options.max_keys
-        self._watch = Watch(reading, horizon, {NAME: self.relay}, clock)
+        self._watch = Watch(reading, horizon, {NAME: self.relay}, clock, outage)
         self._names = 0
         self.broken: list[str] = []
         self.writers: set[asyncio.Task[None]] = set()

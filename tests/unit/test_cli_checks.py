@@ -12,7 +12,7 @@ import pytest
 from postlude.cli import checks
 from postlude.cli.checks import Facts, Finding
 from postlude.insight.insight import DestinationView
-from postlude.ports.store import LiveWorker, SchemaStatus
+from postlude.ports.store import Filter, LiveWorker, Operation, SchemaStatus, TableUse
 from postlude.settings import Settings
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -28,6 +28,9 @@ HEALTHY = Facts(
     asked_at=NOW,
     answered_at=NOW,
 )
+
+
+OPERATION = Operation(id=uuid4(), action="requeue", filter=Filter(), actor="ann", reason="x", total=9, done=3)
 
 
 def _facts(**changes: Any) -> Facts:
@@ -67,6 +70,9 @@ def test_a_healthy_system_has_no_complaint() -> None:
         ({"server": {**SERVER, "max_connections": 20}}, "pool", "ok"),
         ({"server": {**SERVER, "max_connections": 17}}, "pool", "warn"),
         ({"workers": [_worker()] * 9}, "pool", "fail"),
+        ({"settings": Settings.load({}, pool={"max": 4})}, "handlers", "warn"),
+        ({"settings": Settings.load({}, pool={"max": 5})}, "handlers", "ok"),
+        ({"operations": [OPERATION]}, "operations", "warn"),
         ({"has_memory_broker": True}, "settings", "warn"),
         ({"settings": Settings.load({}, lane={"lease": 1})}, "settings", "warn"),
         ({"settings": Settings.load({}, errors={"keep": "message"})}, "settings", "warn"),
@@ -86,6 +92,33 @@ def test_each_trouble_is_found_and_comes_with_a_hint(changes: dict[str, Any], ch
     assert all(one.hint for one in checks.check_all(facts) if one.status != "ok")
 
 
+def test_the_pool_is_reckoned_for_handlers() -> None:
+    (found,) = [one for one in checks.check_all(_facts()) if one.check == "handlers"]
+    assert found.message.startswith("pool.max 10 - 3 kept free = 7 transactional handlers at once")
+
+
+def test_the_largest_tables_are_named() -> None:
+    tables = [TableUse("postlude_event", 3 * 1024**2, 900, 14), TableUse("postlude_lane", 1024, 64)]
+    (found,) = [one for one in checks.check_all(_facts(tables=tables)) if one.check == "disk"]
+    assert found.message == "3.0 MiB: event 3.0 MiB, lane 1.0 KiB"
+
+
+def test_an_interrupted_operation_names_the_next_command() -> None:
+    (found,) = [one for one in checks.check_all(_facts(operations=[OPERATION])) if one.check == "operations"]
+    assert (found.message, found.hint.endswith(f"postlude operation resume {OPERATION.id}")) == (
+        "1 under way: requeue 3 of 9",
+        True,
+    )
+
+
+@pytest.mark.parametrize(("jit", "expected"), [("on", "warn"), ("off", "ok")])
+def test_a_pooler_limits_connections_by_itself(jit: str, expected: str) -> None:
+    server = _facts().server | {"is_pooled": True, "jit": jit, "max_connections": 5}
+    found = _statuses(_facts(server=server))
+    assert found["pooler"] == expected
+    assert "pool" not in found
+
+
 def test_an_embedded_database_has_neither_partitions_nor_a_pool() -> None:
     server = {"version": "3.40", "now": NOW, "page_size": 4096, "page_count": 10, "journal_mode": "wal"}
     found = _statuses(_facts(dialect="sqlite", server=server))
@@ -97,14 +130,15 @@ def test_an_embedded_database_has_neither_partitions_nor_a_pool() -> None:
     ("status", "problems", "expected"),
     [
         (SchemaStatus(0, 1, ("0001",), None, None), [], "fail"),
-        (SchemaStatus(1, 2, ("0002",), 64, "x"), [], "fail"),
+        (SchemaStatus(1, 3, ("0002_pre_more", "0003_post_less"), 64, "x"), [], "fail"),
+        (SchemaStatus(2, 3, ("0003_post_less",), 64, "x"), [], "warn"),
         (SchemaStatus(1, 1, (), None, None), [], "fail"),
         (SchemaStatus(1, 1, (), 64, "x"), ["index is missing"], "fail"),
         (SchemaStatus(1, 1, (), 64, "x"), [], "ok"),
     ],
-    ids=["missing", "pending", "by-hand", "wrong", "well"],
+    ids=["missing", "pending", "to-be-cleaned-up", "by-hand", "wrong", "well"],
 )
 def test_the_schema_is_judged(status: SchemaStatus, problems: list[str], expected: str) -> None:
     found: Finding = checks.check_schema(status, problems)
     assert found.status == expected
-    assert bool(found.hint) == (expected == "fail")
+    assert bool(found.hint) == (expected != "ok")

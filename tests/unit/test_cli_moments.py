@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from postlude import ConfigurationError
-from postlude.cli.moments import parse_moment
+from postlude.cli.moments import between, parse_moment
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -37,6 +37,22 @@ def test_a_length_of_time_is_that_long_ago(text: str, ago: timedelta) -> None:
 )
 def test_a_date_without_a_zone_is_utc(text: str, expected: datetime) -> None:
     assert parse_moment(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "is_said"), [("2026-02-01", True), ("2026-02-01T10:00", True), ("2026-02-01T10:00Z", False), ("2h", False)]
+)
+def test_a_missing_zone_is_said(text: str, is_said: bool, capsys) -> None:
+    since, until = between(text, None)
+    assert (since, until) == (parse_moment(text), None) or text == "2h"
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert (f"--since {text} has no time zone: taken as UTC" in said.err) == is_said
+
+
+def test_a_span_has_a_length() -> None:
+    with pytest.raises(ConfigurationError, match="not before"):
+        between("1h", "2h")
 
 
 def test_nothing_stays_nothing() -> None:

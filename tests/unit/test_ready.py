@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from postlude.core.delivery import Delivery
 from postlude.core.lifecycle import Status
-from postlude.core.ready import MAX_FOLLOWERS, Ready
+from postlude.core.ready import MAX_CAREFUL, MAX_FOLLOWERS, Ready, Turn
 
 HIGH, NORMAL, LOW = 0, 1, 2
 KEYS = ("a", "b", "c")
@@ -224,3 +224,58 @@ def test_low_is_not_starved_by_batches_of_one(parallel: int) -> None:
             for delivery in one:
                 ready.done(delivery)
     assert taken.count(LOW) == 5
+
+
+def suspect(seq: int, key: str | None = None, *, lane: int = 0) -> Delivery:
+    one = entry(seq, key, lane=lane)
+    one.starts = 1
+    return one
+
+
+def test_of_suspects_one_at_a_time_is_under_way_in_all_destinations_of_a_worker() -> None:
+    turn = Turn()
+    here, there = Ready(turn=turn), Ready(turn=turn)
+    first, second, third = suspect(1), suspect(2), suspect(3)
+    for one in (first, second, entry(4)):
+        here.add(one)
+    there.add(third)
+    assert seqs(here.take(10)) == [1, 4]
+    assert seqs(there.take(10)) == []
+    assert here.startable == there.startable == 1
+    here.done(first)
+    assert seqs(there.take(10)) == [3]
+    assert seqs(here.take(10)) == []
+    there.done(third)
+    assert seqs(here.take(10)) == [2]
+
+
+def test_a_suspect_is_not_overtaken_by_its_key() -> None:
+    ready = Ready()
+    other, head = suspect(1), suspect(2, "a")
+    for one in (other, head, entry(3, "a")):
+        ready.add(one)
+    assert seqs(ready.take(10)) == [1]
+    assert ready.take(10) == []
+    ready.done(other)
+    assert seqs(ready.take(10)) == [2]
+    ready.done(head)
+    assert seqs(ready.take(10)) == [3]
+
+
+def test_waiting_suspects_can_be_taken_back() -> None:
+    ready = Ready()
+    for one in (suspect(1, lane=1), suspect(2, lane=2)):
+        ready.add(one)
+    assert seqs(ready.drop_lanes([1])) == [1]
+    assert seqs(ready.take(10)) == [2]
+
+
+def test_a_careful_lane_holds_much_and_says_when_it_has_enough() -> None:
+    ready = Ready()
+    for seq in range(1, MAX_CAREFUL + 2):
+        assert not ready.is_crowded(entry(seq))
+        ready.add(entry(seq), careful=True)
+    assert ready.is_crowded(entry(MAX_CAREFUL + 2))
+    assert ready.busy_lanes() == {0}
+    ready.drop(lambda one: one.seq > MAX_CAREFUL // 2)
+    assert ready.busy_lanes() == set()

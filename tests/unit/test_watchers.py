@@ -6,6 +6,7 @@ from uuid import uuid4
 from postlude.core.delivery import Delivery
 from postlude.core.lifecycle import Status
 from postlude.core.outcome import Failed, Fault, Policy, Rejected, judge
+from postlude.ports.store import DutyRun
 from postlude.runtime.watchers import DeadLetter, Watchers
 
 
@@ -54,6 +55,14 @@ def test_a_slow_hook_holds_nobody_up() -> None:
     release.set()
     watchers.close()
     assert len(told) == 3
+
+
+def test_a_duty_is_counted_with_its_rows_failures_and_seconds() -> None:
+    watchers = Watchers([])
+    watchers.duty("duty:retention", DutyRun(rows=3, seconds=0.5))
+    watchers.duty("duty:retention", DutyRun(rows=0, seconds=0.25, error="Boom"))
+    assert watchers.counts == {"duty:retention:turns": 2, "duty:retention:rows": 3, "duty:retention:failures": 1}
+    assert watchers.seconds == {"duty:retention:seconds": 0.75}
 
 
 def test_counts_are_kept_by_destination() -> None:

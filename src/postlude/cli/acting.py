@@ -1,84 +1,157 @@
-"""What an operator's action is aimed at, and which events it would change."""
+"""What an operator's action is aimed at, doing it with progress, and what is said of it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import getpass
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 import msgspec
+import typer
 
-from postlude.core.lifecycle import Status
-from postlude.errors import NotFound
-from postlude.insight.actions import Actions
-from postlude.insight.insight import DeliveryView, Insight
-from postlude.ports.store import Filter
+from postlude.app import Postlude
+from postlude.cli import progress, render
+from postlude.cli.loading import require_schema, using
+from postlude.cli.moments import between
+from postlude.errors import ConfigurationError, NotFound
+from postlude.insight.bulk import STATUSES
+from postlude.insight.insight import filter_of
+from postlude.ports.store import Filter, Operation
 
-PAGE = 1000
-
-
-class Action(msgspec.Struct, frozen=True):
-    """An action in words, and the statuses it applies to."""
-
-    past: str
-    statuses: tuple[Status, ...]
-
-
-ACTIONS = {
-    "requeue": Action("requeued", (Status.dead,)),
-    "discard": Action("discarded", (Status.pending, Status.failed, Status.scheduled, Status.dead)),
-    "bury": Action("buried", (Status.pending, Status.failed, Status.scheduled)),
-}
+PAST = {"requeue": "requeued", "discard": "discarded", "bury": "buried", "replay": "replayed"}
+SHOWN = 10
+"""Of what would change, or was changed by a filter, so many are named."""
+OVERTAKEN = "Under order.on_dead = skip, requeued entries come after what followed them in their key."
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """An action on events by id (narrowed to a destination), or on what a filter says."""
+    """An action on events by id (narrowed to a destination), or on what a filter says. A replay goes `to` somewhere."""
 
     action: str
     ids: tuple[UUID, ...] | None
     which: Filter
+    to: str | None = None
 
 
-async def act(actions: Actions, choice: Choice, *, actor: str, reason: str) -> list[UUID]:
-    """Do it; gives the events that changed."""
-    perform = {"requeue": actions.requeue, "discard": actions.discard, "bury": actions.bury}[choice.action]
-    if choice.ids is not None:
-        return await perform(choice.ids, actor=actor, reason=reason, destination=choice.which.destination)
-    return await perform(choice.which, actor=actor, reason=reason)
+class Outcome(msgspec.Struct, frozen=True):
+    """What was changed, or would be."""
+
+    changed: int
+    events: Sequence[UUID]
+    operation: Operation | None = None
+    rows: Sequence[Mapping[str, Any]] = ()
 
 
-async def would_change(insight: Insight, choice: Choice) -> list[UUID]:
-    """The events that the action would change if it were done now."""
-    found = _of_ids(insight, choice) if choice.ids is not None else _of_filter(insight, choice)
-    return list(dict.fromkeys([delivery.event_id async for delivery in found]))
+def choose(
+    action: str,
+    ids: Sequence[UUID] | None,
+    filters: Mapping[str, str | None],
+    *,
+    everything: bool,
+    to: str | None = None,
+) -> Choice:
+    """What is meant: ids, or a filter, or explicitly everything."""
+    given = {name: value for name, value in filters.items() if value is not None}
+    apart = [name for name in given if name != "destination" or action == "replay"]
+    if ids and apart:
+        both = "" if action == "replay" else "; --destination goes with both"
+        raise ConfigurationError(f"ids and --{apart[0]} were both given", hint=f"Name events, or filter{both}.")
+    if not (ids or given or everything):
+        raise ConfigurationError(f"nothing says what to {action}", hint="Give event ids or filters, or --all.")
+    since, until = between(filters.get("since"), filters.get("until"))
+    return Choice(action, tuple(ids) if ids else None, filter_of(**{**filters, "since": since, "until": until}), to)
 
 
-async def _of_ids(insight: Insight, choice: Choice) -> AsyncIterator[DeliveryView]:
+def perform(choice: Choice, app: Postlude, reason: str, actor: str | None, *, dry_run: bool, json: bool) -> None:
+    """Do it and say what came of it; exit 1 when nothing changed."""
+
+    async def work(opened: Postlude) -> Outcome:
+        await require_schema(opened)
+        if choice.to is not None:
+            await opened.actions.require_replayable(choice.to, actor_name(actor), reason)
+        if choice.ids is not None:
+            return await (_would_change(opened, choice) if dry_run else _by_ids(opened, choice, reason, actor))
+        await opened.start()
+        planned = await opened.actions.bulk.plan(
+            choice.action, choice.which, actor=actor_name(actor), reason=reason, to=choice.to
+        )
+        return await (_preview(opened, planned) if dry_run else _in_bulk(opened, planned))
+
+    outcome = using(app, work)
+    overtaken = choice.action == "requeue" and app.settings.order.on_dead == "skip" and outcome.changed > 0
+    if json:
+        operation = outcome.operation and outcome.operation.id
+        answer = {"action": choice.action, "dry_run": dry_run, "changed": outcome.changed, "events": outcome.events}
+        render.json({**answer, "operation": operation, "notes": [OVERTAKEN] if overtaken else []})
+    else:
+        _say(choice, outcome, dry_run=dry_run)
+        if overtaken:
+            render.note(OVERTAKEN)
+    raise typer.Exit(0 if outcome.changed else 1)
+
+
+def actor_name(given: str | None) -> str:
+    """Who acts: as given, or the user and host of this process."""
+    if given is not None:
+        return given
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user need not have a name
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+async def _by_ids(app: Postlude, choice: Choice, reason: str, actor: str | None) -> Outcome:
+    who, ids = actor_name(actor), choice.ids or ()
+    if choice.to is not None:
+        await app.start()
+        changed = await app.actions.replay(ids, to=choice.to, actor=who, reason=reason)
+    else:
+        act = {"requeue": app.actions.requeue, "discard": app.actions.discard, "bury": app.actions.bury}[choice.action]
+        changed = await act(ids, destination=choice.which.destination, actor=who, reason=reason)
+    return Outcome(len(changed), changed)
+
+
+async def _in_bulk(app: Postlude, planned: Operation) -> Outcome:
+    with progress.of_operation() as told:
+        ended, changed = await app.actions.bulk.start(planned, told)
+    await app.store.hint()
+    return Outcome(ended.done, changed[:SHOWN], ended if ended.created_at is not None else None)
+
+
+async def _preview(app: Postlude, planned: Operation) -> Outcome:
+    rows = (await app.actions.bulk.preview(planned, SHOWN)).rows[:SHOWN]
+    return Outcome(planned.total, list(dict.fromkeys(row["event_id"] for row in rows)), rows=rows)
+
+
+async def _would_change(app: Postlude, choice: Choice) -> Outcome:
+    """By ids, as far as it can be told without doing it."""
+    fitting: list[UUID] = []
     for event_id in choice.ids or ():
         try:
-            story = await insight.event(event_id)
+            story = await app.insight.event(event_id)
         except NotFound:
             continue
-        for delivery in story.deliveries:
-            if delivery.status in ACTIONS[choice.action].statuses and choice.which.destination in (
-                None,
-                delivery.destination,
-            ):
-                yield delivery
+        if choice.to is not None:
+            fits = all(one.destination != choice.to for one in story.deliveries)
+        else:
+            wanted = (None, *(one.destination for one in story.deliveries if one.status in STATUSES[choice.action]))
+            fits = choice.which.destination in wanted and len(wanted) > 1
+        if fits:
+            fitting.append(event_id)
+    return Outcome(len(set(fitting)), list(dict.fromkeys(fitting)))
 
 
-async def _of_filter(insight: Insight, choice: Choice) -> AsyncIterator[DeliveryView]:
-    which = choice.which
-    for status in ACTIONS[choice.action].statuses:
-        if which.status not in (None, status):
-            continue
-        after: str | None = None
-        while True:
-            page = await insight.list(
-                status, which.type, which.key, destination=which.destination,
-                since=which.since, until=which.until, limit=PAGE, after=after,
-            )  # fmt: skip
-            for delivery in page.items:
-                yield delivery
-            if page.after is None:
-                break
-            after = page.after
+def _say(choice: Choice, outcome: Outcome, *, dry_run: bool) -> None:
+    one, many = ("event", "events") if choice.ids is not None or choice.to is not None else ("delivery", "deliveries")
+    what = f"1 {one}" if outcome.changed == 1 else f"{outcome.changed:,} {many}"
+    if outcome.rows:
+        names = [name for name in ("event_id", "type", "destination", "status", "key") if name in outcome.rows[0]]
+        titles = ["event" if name == "event_id" else name for name in names]
+        render.table(titles, [[row[name] for name in names] for row in outcome.rows], optional=titles[1:2])
+        if outcome.changed > len(outcome.rows):
+            render.note(f"and {outcome.changed - len(outcome.rows):,} more")
+    to = f" to {choice.to}" if choice.to is not None else ""
+    render.say(f"{what} would be {PAST[choice.action]}{to}." if dry_run else f"{what} {PAST[choice.action]}{to}.")

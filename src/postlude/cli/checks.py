@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
 from postlude.cli.render import age_text, bytes_text
+from postlude.engine import SPARE_CONNECTIONS
 from postlude.insight.insight import DestinationView
-from postlude.ports.store import LiveWorker, SchemaStatus
+from postlude.ports.store import LiveWorker, Operation, SchemaStatus, TableUse
 from postlude.settings import Settings
 
 MAX_CLOCK_DIFFERENCE = 1.0
@@ -42,6 +43,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     destinations: list[DestinationView]
     workers: list[LiveWorker]
     unserved: dict[str, int]
+    tables: list[TableUse] = []
+    operations: list[Operation] = []
     asked_at: datetime
     answered_at: datetime
 
@@ -50,7 +53,11 @@ def check_schema(status: SchemaStatus, problems: Sequence[str]) -> Finding:
     if status.version == 0:
         return Finding("schema", "fail", "it is not there", "Run `postlude db upgrade`.")
     if status.pending:
-        return Finding("schema", "fail", f"pending: {', '.join(status.pending)}", "Run `postlude db upgrade`.")
+        what = f"pending: {', '.join(status.pending)}"
+        if all("_post_" in step for step in status.pending):
+            hint = "When no process of the old version is left: `postlude db upgrade --phase post`."
+            return Finding("schema", "warn", what, hint)
+        return Finding("schema", "fail", what, "Run `postlude db upgrade --phase pre`.")
     if status.lanes is None:
         return Finding("schema", "fail", "the number of lanes is not fixed yet", "Run `postlude db upgrade`.")
     if problems:
@@ -69,7 +76,8 @@ def check_all(facts: Facts) -> list[Finding]:
         check_workers(facts),
         *check_lanes(facts),
     ]
-    return [*found, *check_pool(facts), check_unserved(facts), check_dead(facts), check_paused(facts), check_due(facts)]
+    waiting = [check_unserved(facts), check_dead(facts), check_operations(facts), check_paused(facts), check_due(facts)]
+    return [*found, *check_pool(facts), *waiting]
 
 
 def check_clock(facts: Facts) -> Finding:
@@ -86,19 +94,35 @@ def check_server(facts: Facts) -> Iterator[Finding]:
     server = facts.server
     if facts.dialect == "sqlite":
         size = server["page_size"] * server["page_count"]
-        yield Finding("disk", "ok", f"{bytes_text(size)}, journal {server['journal_mode']}")
+        yield Finding("disk", "ok", f"{bytes_text(size)}, journal {server['journal_mode']}{_largest(facts)}")
         return
     if server.get("standby"):
         yield Finding("server", "fail", "it is a read-only standby", "Give the URL of the primary.")
-    sizes = (f"{what}s {bytes_text(server.get(f'{what}_bytes') or 0)}" for what in ("event", "receipt"))
-    yield Finding("disk", "ok", ", ".join((*sizes, f"deliveries {bytes_text(server.get('delivery_bytes') or 0)}")))
+    yield Finding("disk", "ok", f"{bytes_text(sum(one.bytes or 0 for one in facts.tables))}{_largest(facts)}")
+    if server.get("is_pooled"):
+        yield check_pooler(server)
     ahead = server.get("partitions_ahead_days")
     if ahead is None or ahead < DAYS_AHEAD:
         there = "there are none ahead" if ahead is None else f"the last one is {ahead} days ahead"
-        hint = "A running worker or `postlude db upgrade` makes them; until then events go to the default partition."
+        hint = "Until there are, events go to the default partition: postlude maintenance run partitions"
         yield Finding("partitions", "warn", there, hint)
     else:
         yield Finding("partitions", "ok", f"made {ahead} days ahead")
+
+
+def check_pooler(server: Mapping[str, Any]) -> Finding:
+    """What follows from a pooler such as PgBouncer. Nothing is wrong with one."""
+    what = "a pooler stands before PostgreSQL: statements are not prepared, new work is found by polling"
+    if server.get("jit") != "off":
+        hint = "Settings at connect do not get through. Once, as its owner: ALTER ROLE name SET jit = off"
+        return Finding("pooler", "warn", f"{what}; jit is {server.get('jit')}, which makes reading slow at times", hint)
+    return Finding("pooler", "ok", what)
+
+
+def _largest(facts: Facts) -> str:
+    """The three tables that take most; `doctor` shows them all below."""
+    known = [f"{one.name.removeprefix('postlude_')} {bytes_text(one.bytes)}" for one in facts.tables if one.bytes]
+    return f": {', '.join(known[:3])}" if known else ""
 
 
 def check_settings(facts: Facts) -> Iterator[Finding]:
@@ -151,6 +175,9 @@ def check_pool(facts: Facts) -> Iterator[Finding]:
     limit = facts.server.get("max_connections")
     if facts.dialect == "sqlite" or limit is None:
         return
+    yield check_places(facts)
+    if facts.server.get("is_pooled"):
+        return  # how many connections reach the server is the pooler's to limit
     processes = max(1, len(facts.workers))
     each = facts.settings.pool.max + EXTRA_CONNECTIONS
     wanted, usable = processes * each, limit - RESERVED_CONNECTIONS
@@ -163,6 +190,24 @@ def check_pool(facts: Facts) -> Iterator[Finding]:
         )
     else:
         yield Finding("pool", "ok", sums)
+
+
+def check_places(facts: Facts) -> Finding:
+    """Transactional handlers hold a connection each, and never take the last ones."""
+    pool, wanted = facts.settings.pool.max, facts.settings.handler.concurrency
+    places = max(1, pool - SPARE_CONNECTIONS)
+    sums = f"pool.max {pool} - {SPARE_CONNECTIONS} kept free = {places} transactional handlers at once"
+    if places < min(wanted, 2):
+        return Finding("handlers", "warn", sums, f"Raise pool.max to {wanted + SPARE_CONNECTIONS}: postlude settings")
+    return Finding("handlers", "ok", f"{sums} in a process (handler.concurrency {wanted} for each handler)")
+
+
+def check_operations(facts: Facts) -> Finding:
+    if not facts.operations:
+        return Finding("operations", "ok", "no bulk action is under way")
+    what = ", ".join(f"{one.action} {one.done:,} of {one.total:,}" for one in facts.operations[:3])
+    hint = f"If it was interrupted: postlude operation resume {facts.operations[0].id}"
+    return Finding("operations", "warn", f"{len(facts.operations)} under way: {what}", hint)
 
 
 def check_unserved(facts: Facts) -> Finding:

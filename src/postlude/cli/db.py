@@ -13,6 +13,7 @@ from postlude.app import Postlude
 from postlude.cli import render
 from postlude.cli.loading import missing_file, open_app, require_database, using
 from postlude.cli.options import AppRef, AsJson, Database
+from postlude.errors import ConfigurationError
 from postlude.ports.store import SchemaStatus
 
 group = typer.Typer(help="The structure of the database: upgrade, status, sql, verify.", no_args_is_help=True)
@@ -61,10 +62,30 @@ def status(*, json: AsJson = False, app: AppRef = None, database: Database = Non
     raise typer.Exit(1 if is_behind(found) else 0)
 
 
+class Part(StrEnum):
+    app = "app"
+    worker = "worker"
+    viewer = "viewer"
+
+
 @group.command()
-def sql(*, json: AsJson = False, app: AppRef = None, database: Database = None) -> None:
+def sql(
+    *,
+    role: Annotated[
+        Part | None, typer.Option("--role", help="Instead: GRANT what that part needs, and nothing more.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="ROLE", help="With --role: the role; by default postlude_PART.")
+    ] = None,
+    json: AsJson = False,
+    app: AppRef = None,
+    database: Database = None,
+) -> None:
     """Print the DDL without connecting; the URL only says which dialect."""
-    text = open_app(app, database).db.sql()
+    if name is not None and role is None:
+        raise ConfigurationError("--name goes with --role", hint="postlude db sql --role app --name shop")
+    made = open_app(app, database).db
+    text = made.sql() if role is None else made.grants(role, name or f"postlude_{role}")
     if json:
         render.json({"sql": text})
     else:

@@ -20,8 +20,8 @@ from postlude.cli.demo_shop import Shop
 from postlude.cli.demo_show import Progressing, progressing, show_books, show_dead
 from postlude.cli.loading import using
 from postlude.cli.options import AsJson
-from postlude.connections import redacted
 from postlude.insight.insight import DeliveryView
+from postlude.redaction import redact, redacted
 from postlude.runtime.worker import Worker
 from postlude.settings import Settings
 
@@ -49,7 +49,7 @@ def demo(
         url = database or f"sqlite:///{folder}/shop.db"
         app = Postlude(url, broker="memory://", settings=settings)
         shop = Shop(app, orders)
-        where = "an embedded SQLite file" if database is None else render.redact(redacted(database))
+        where = "an embedded SQLite file" if database is None else redact(redacted(database))
         books = using(app, lambda _: _play(shop, where, show_letters=not json))
     if json:
         render.json({**msgspec.structs.asdict(books), "balanced": books.is_balanced})

@@ -7,14 +7,17 @@ from typing import Annotated
 import typer
 
 from postlude.app import Postlude
-from postlude.cli import render
+from postlude.cli import completing, render
+from postlude.cli.acting import actor_name
 from postlude.cli.loading import open_app, require_schema, using
 from postlude.cli.options import Actor, AppRef, AsJson, Database, Reason
-from postlude.cli.outbox import actor_name
 from postlude.insight.insight import DestinationView
 
 group = typer.Typer(help="Destinations: list, pause, resume.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A broker's name, or handler:NAME.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="A broker's name, or handler:NAME.", autocompletion=completing.destinations),
+]
 
 
 @group.command("list")

@@ -13,6 +13,7 @@ from postlude.cli import render
 from postlude.cli.checks import Facts, Finding, check_all, check_schema
 from postlude.cli.loading import open_app, require_database, using
 from postlude.cli.options import AppRef, AsJson, Database
+from postlude.ports.store import TableUse
 
 
 def doctor(
@@ -23,21 +24,27 @@ def doctor(
     database: Database = None,
 ) -> None:
     """Check connection, schema, lanes, workers, clock, partitions, settings, pool, and what waits; say what to do."""
-    findings = using(open_app(app, database), _examine)
+    findings, tables = using(open_app(app, database), _examine)
     refused = {"fail", "warn"} if production else {"fail"}
     is_healthy = not any(finding.status in refused for finding in findings)
     if json:
-        render.json({"healthy": is_healthy, "checks": findings})
+        render.json({"healthy": is_healthy, "checks": findings, "tables": tables})
     else:
         rows = [
             (one.status, one.check, f"{one.message}\n-> {one.hint}" if one.hint else one.message) for one in findings
         ]
         render.table(("status", "check", "found"), rows)
+        if tables:
+            render.table(("table", "on disk", "rows", "partitions"), [_table_row(one) for one in tables])
         render.say(_summary(findings, is_healthy=is_healthy))
     raise typer.Exit(0 if is_healthy else 1)
 
 
-async def _examine(app: Postlude) -> list[Finding]:
+def _table_row(one: TableUse) -> tuple[object, ...]:
+    return one.name, None if one.bytes is None else render.bytes_text(one.bytes), one.rows, one.partitions or None
+
+
+async def _examine(app: Postlude) -> tuple[list[Finding], list[TableUse]]:
     await require_database(app)
     await app.store.open()
     asked = datetime.now(UTC)
@@ -48,7 +55,8 @@ async def _examine(app: Postlude) -> list[Finding]:
     status = await app.db.status()
     findings.append(check_schema(status, await app.db.verify() if status.version else []))
     if status.version == 0:
-        return findings
+        return findings, []
+    tables = await app.store.upkeep.disk_use()
     facts = Facts(
         dialect=app.store.dialect,
         server=server,
@@ -57,15 +65,17 @@ async def _examine(app: Postlude) -> list[Finding]:
         destinations=await app.insight.destinations(),
         workers=await app.insight.workers(),
         unserved=await app.insight.unserved(),
+        tables=tables,
+        operations=await app.insight.operations(status="running"),
         asked_at=asked,
         answered_at=answered,
     )
-    return [*findings, *check_all(facts)]
+    return [*findings, *check_all(facts)], tables
 
 
 def _has_memory_broker(app: Postlude) -> bool:
     """By the app's routes, or by the settings when only the database is known."""
-    urls = (app.settings.broker or "", *app.settings.brokers.values())
+    urls = app.settings.broker_urls().values()
     routed = (app.broker(name) for name in app.routes.brokers())
     return any(url.startswith("memory:") for url in urls) or any(isinstance(one, MemoryBroker) for one in routed)
 

@@ -13,19 +13,33 @@ from uuid import UUID
 
 import msgspec
 import typer
-from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from postlude.app import Postlude
-from postlude.cli import render
+from postlude.cli import completing, progress, render
+from postlude.cli.acting import choose, perform
 from postlude.cli.loading import open_app, require_schema, using
-from postlude.cli.moments import parse_moment
-from postlude.cli.options import AppRef, AsJson, Database, OfType, Since, Until
+from postlude.cli.moments import between
+from postlude.cli.options import (
+    Actor,
+    AppRef,
+    AsJson,
+    Database,
+    DryRun,
+    Everything,
+    OfDestination,
+    OfKey,
+    OfStatus,
+    OfType,
+    Reason,
+    Since,
+    Until,
+)
 from postlude.cli.outbox import show_story
 from postlude.core.delivery import StoredEvent
 from postlude.errors import ConfigurationError
 from postlude.insight.insight import EventStory
 
-group = typer.Typer(help="Events: show one, export many.", no_args_is_help=True)
+group = typer.Typer(help="Events: show one, replay and export many.", no_args_is_help=True)
 TOLD_EVERY = 1000
 DETAILS = ("topic", "version", "source", "entity", "correlation_id", "content_type")
 
@@ -59,11 +73,42 @@ def show(
 
 
 @group.command()
-def export(
+def replay(
+    ids: Annotated[list[UUID] | None, typer.Argument(metavar="EVENT_ID", help="Or give filters instead.")] = None,
     *,
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="DESTINATION", help="Where they go.", autocompletion=completing.destinations),
+    ],
+    reason: Reason,
+    actor: Actor = None,
+    status: OfStatus = None,
+    type: OfType = None,
+    destination: OfDestination = None,
+    key: OfKey = None,
     since: Since = None,
     until: Until = None,
+    everything: Everything = False,
+    dry_run: DryRun = False,
+    json: AsJson = False,
+    app: AppRef = None,
+    database: Database = None,
+) -> None:
+    """Deliver stored events to one destination again, as new work, oldest first; what is open there is left alone."""
+    filters = {"status": status, "type": type, "destination": destination, "key": key, "since": since, "until": until}
+    choice = choose("replay", ids, filters, everything=everything, to=to)
+    perform(choice, open_app(app, database), reason, actor, dry_run=dry_run, json=json)
+
+
+@group.command()
+def export(
+    *,
+    status: OfStatus = None,
     type: OfType = None,
+    destination: OfDestination = None,
+    key: OfKey = None,
+    since: Since = None,
+    until: Until = None,
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Written whole or not at all.")
     ] = None,
@@ -71,18 +116,23 @@ def export(
     app: AppRef = None,
     database: Database = None,
 ) -> None:
-    """Every stored event that fits, oldest first, as JSON lines."""
-    moments = parse_moment(since), parse_moment(until)
+    """Every stored event that fits, oldest first, as JSON lines; with --json and no file, as one JSON object."""
+    made_since, made_until = between(since, until)
 
     async def work(opened: Postlude) -> int:
         await require_schema(opened)
         written = 0
-        with _target(output) as file, _progress(is_wanted=output is not None) as told:
-            async for event in opened.insight.export(type=type, since=moments[0], until=moments[1]):
-                file.write(msgspec.json.encode(event_json(event)) + b"\n")
+        with _target(output) as file, progress.of_count("events", is_wanted=output is not None) as told:
+            form = _Document(file) if json and output is None else _Lines(file)
+            found = opened.insight.export(
+                type=type, key=key, status=status, destination=destination, since=made_since, until=made_until
+            )
+            async for event in found:
+                form.write(msgspec.json.encode(event_json(event)))
                 written += 1
                 if written % TOLD_EVERY == 0:
                     told(written)
+            form.end(written)
         return written
 
     written = using(open_app(app, database), work)
@@ -92,6 +142,35 @@ def export(
         render.json({"exported": written, "output": str(output)})
     else:
         render.say(f"{written:,} events written to {output}")
+
+
+class _Lines:
+    """One event a line."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def write(self, event: bytes) -> None:
+        self._file.write(event + b"\n")
+
+    def end(self, written: int) -> None:
+        """Nothing follows."""
+
+
+class _Document:
+    """One JSON object with all of them. It is begun with the first event, so that an error before it stands alone."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._before = b'{"events":['
+
+    def write(self, event: bytes) -> None:
+        self._file.write(self._before + event)
+        self._before = b","
+
+    def end(self, written: int) -> None:
+        begun = b"" if written else self._before
+        self._file.write(begun + b'],"exported":%d}\n' % written)
 
 
 def event_json(event: StoredEvent) -> dict[str, Any]:
@@ -132,15 +211,3 @@ def _target(output: Path | None) -> Iterator[BinaryIO]:
         part.replace(output)
     finally:
         part.unlink(missing_ok=True)
-
-
-@contextmanager
-def _progress(*, is_wanted: bool) -> Iterator[Any]:
-    console = render.stderr()
-    if not (is_wanted and console.is_terminal):
-        yield lambda _: None
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.completed:,} events"))
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("export", total=None)
-        yield lambda written: progress.update(task, completed=written)

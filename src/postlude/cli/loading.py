@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from postlude.app import Postlude
 from postlude.errors import ConfigurationError, DatabaseUnavailable, PostludeError, SchemaMissing
+from postlude.redaction import redacted
 from postlude.settings import Settings
 
 T = TypeVar("T")
@@ -42,10 +43,11 @@ def load_app(reference: str) -> Postlude:
 
 def open_app(reference: str | None, database: str | None) -> Postlude:
     """The user's app, or one that knows nothing but its database. Nothing is connected yet."""
-    if reference is not None and database is not None:
-        raise ConfigurationError("--app and --database were both given", hint="An app has a database of its own.")
     if reference is not None:
-        return load_app(reference)
+        app = load_app(reference)
+        if database is not None:
+            app.default = _name_of(database, app)
+        return app
     settings = Settings.load(database=database)
     if not settings.database:
         raise ConfigurationError(
@@ -53,6 +55,16 @@ def open_app(reference: str | None, database: str | None) -> Postlude:
             hint="Give --database URL or --app module:attribute; or POSTLUDE_DATABASE, or database in postlude.toml.",
         )
     return Postlude(settings.database, settings=settings)
+
+
+def _name_of(database: str, app: Postlude) -> str:
+    """With an app, a database is one of its own, by name."""
+    if database not in app.databases:
+        raise ConfigurationError(
+            f"the app has no database named {redacted(database)!r}",
+            hint=f"It has: {', '.join(app.databases)}. A URL is for commands without --app.",
+        )
+    return database
 
 
 def using(app: Postlude, work: Callable[[Postlude], Awaitable[T]]) -> T:

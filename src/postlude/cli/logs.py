@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from postlude.cli.render import redact
+from postlude.redaction import redact
 from postlude.settings import LogSettings
 
 PLAIN = "%(asctime)s %(levelname)-7s [%(process)d] %(name)s: %(message)s"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
-from collections.abc import Mapping
 from typing import Annotated
 from uuid import UUID
 
@@ -12,14 +9,17 @@ import typer
 
 from postlude.app import Postlude
 from postlude.cli import render
-from postlude.cli.acting import ACTIONS, Choice, act, would_change
+from postlude.cli.acting import choose, perform
 from postlude.cli.loading import open_app, require_schema, using
-from postlude.cli.moments import parse_moment
+from postlude.cli.moments import between
 from postlude.cli.options import (
     Actor,
     AppRef,
     AsJson,
     Database,
+    DryRun,
+    Everything,
+    Limit,
     OfDestination,
     OfKey,
     OfStatus,
@@ -28,14 +28,11 @@ from postlude.cli.options import (
     Since,
     Until,
 )
-from postlude.errors import ConfigurationError
-from postlude.insight.insight import DestinationView, EventStory, Page, filter_of
+from postlude.insight.insight import DestinationView, EventStory, Page
 
 group = typer.Typer(help="Deliveries: stats, list, show, requeue, discard, bury.", no_args_is_help=True)
 
 Ids = Annotated[list[UUID] | None, typer.Argument(metavar="EVENT_ID", help="Events; or give filters instead.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")]
-Everything = Annotated[bool, typer.Option("--all", help="Needed when neither ids nor filters are given.")]
 
 
 @group.command()
@@ -66,14 +63,14 @@ def list_(
     key: OfKey = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")] = 100,
+    limit: Limit = 100,
     after: Annotated[str | None, typer.Option("--after", help="Where the last page ended.")] = None,
     json: AsJson = False,
     app: AppRef = None,
     database: Database = None,
 ) -> None:
     """Deliveries, oldest first: the open ones, or with --status sent or discarded the settled ones."""
-    moments = parse_moment(since), parse_moment(until)
+    moments = between(since, until)
 
     async def work(opened: Postlude) -> Page:
         await require_schema(opened)
@@ -96,7 +93,7 @@ def list_(
         optional=("made", "type", "key", "tries"),
     )
     if page.after is not None:
-        render.note(f"There is more: --after {page.after}")
+        render.note(f"There is more. Go on with: --after {page.after}")
 
 
 @group.command()
@@ -143,9 +140,16 @@ def _add_action(action: str, summary: str) -> None:
         app: AppRef = None,
         database: Database = None,
     ) -> None:
-        filters = {"status": status, "type": type, "key": key, "since": since, "until": until}
-        choice = _choice(action, ids, destination, filters, everything=everything)
-        _perform(choice, open_app(app, database), reason, actor, dry_run=dry_run, json=json)
+        filters = {
+            "status": status,
+            "type": type,
+            "destination": destination,
+            "key": key,
+            "since": since,
+            "until": until,
+        }
+        choice = choose(action, ids, filters, everything=everything)
+        perform(choice, open_app(app, database), reason, actor, dry_run=dry_run, json=json)
 
 
 _add_action("requeue", "Try dead letters again, with a fresh budget of attempts.")
@@ -165,56 +169,6 @@ def show_story(story: EventStory) -> None:
         render.table(("destination", "status", "tries", "at", "note"), rows)
     else:
         render.say("It has no delivery: it was only recorded.")
-
-
-def actor_name(given: str | None) -> str:
-    """Who acts: as given, or the user and host of this process."""
-    if given is not None:
-        return given
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user need not have a name
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
-
-
-def _choice(
-    action: str, ids: list[UUID] | None, destination: str | None, given: Mapping[str, str | None], *, everything: bool
-) -> Choice:
-    """What is meant: ids, or a filter, or explicitly everything."""
-    filters = {name: value for name, value in given.items() if value is not None}
-    if ids and filters:
-        raise ConfigurationError(
-            f"ids and --{next(iter(filters))} were both given",
-            hint="Name events, or filter; --destination goes with both.",
-        )
-    if not (ids or filters or destination or everything):
-        raise ConfigurationError(f"nothing says what to {action}", hint="Give event ids or filters, or --all.")
-    moments = {name: parse_moment(given.get(name)) for name in ("since", "until")}
-    which = filter_of(**{**given, **moments, "destination": destination})
-    return Choice(action, None if not ids else tuple(ids), which)
-
-
-def _perform(choice: Choice, app: Postlude, reason: str, actor: str | None, *, dry_run: bool, json: bool) -> None:
-    async def work(opened: Postlude) -> list[UUID]:
-        await require_schema(opened)
-        if dry_run:
-            return await would_change(opened.insight, choice)
-        return await act(opened.actions, choice, actor=actor_name(actor), reason=reason)
-
-    changed = using(app, work)
-    overtaken = choice.action == "requeue" and app.settings.order.on_dead == "skip" and bool(changed)
-    remark = "Under order.on_dead = skip, requeued entries come after what followed them in their key."
-    if json:
-        answer = {"action": choice.action, "dry_run": dry_run, "changed": len(changed), "events": changed}
-        render.json({**answer, "notes": [remark] if overtaken else []})
-    else:
-        past = ACTIONS[choice.action].past
-        events = "1 event" if len(changed) == 1 else f"{len(changed):,} events"
-        render.say(f"{events} would be {past}." if dry_run else f"{events} {past}.")
-        if overtaken:
-            render.note(remark)
-    raise typer.Exit(0 if changed else 1)
 
 
 def _stats_row(one: DestinationView, *, is_unserved: bool) -> tuple[object, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from rich import box
@@ -15,22 +15,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from postlude.redaction import redact
+
 PIPED_WIDTH = 200
 """Nobody sees a terminal there, so tables need not be cut to 80 columns."""
 
 LEAST_WIDTH = 24
 """Of a column that wraps."""
 
-_CREDENTIALS = re.compile(r"(?<=://)([^\s/@:]*):\S*@")
-_WITHOUT_SCHEME = re.compile(r"(?<![/\w])([\w.-]+):(?!//)\S+@")
-_QUERY_SECRET = re.compile(r"([?&](?:[a-z_]*password|token|secret)=)[^\s&'\"]*", re.IGNORECASE)
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "dead": "red", "failed": "yellow", "sent": "green"}
-
-
-def redact(text: str) -> str:
-    """The text without passwords, wherever a URL stands in it."""
-    text = _WITHOUT_SCHEME.sub(r"\1@", _CREDENTIALS.sub(r"\1@", text))
-    return _QUERY_SECRET.sub(r"\1***", text)
 
 
 def stdout() -> Console:
@@ -64,10 +57,14 @@ def table(
     title: str | None = None,
     optional: Sequence[str] = (),
 ) -> None:
-    """A table that fits the terminal: optional columns go first, then the last one wraps. Ids are never cut."""
+    """A table that fits the terminal: optional columns go first, then the last one wraps. Nothing else is ever cut:
+    where that is still too wide, each row becomes a paragraph."""
     console = stdout()
     texts = [[cell(value) for value in row] for row in rows]
-    kept = _fitting(columns, texts, console.width, optional)
+    kept, fits = _fitting(columns, texts, console.width, optional)
+    if not fits:
+        _paragraphs(console, columns, texts, title)
+        return
     made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for place in kept:
         is_number = bool(rows) and all(isinstance(row[place], int | float) for row in rows)
@@ -75,24 +72,48 @@ def table(
             columns[place],
             justify="right" if is_number else "left",
             no_wrap=place != kept[-1],
-            overflow="fold" if place == kept[-1] else "ellipsis",
-            min_width=36 if columns[place] == "event" and rows else None,
+            overflow="fold",
         )
     for row in texts:
         made.add_row(*(row[place] for place in kept))
     console.print(made)
 
 
-def _fitting(columns: Sequence[str], texts: Sequence[Sequence[Text]], width: int, optional: Sequence[str]) -> list[int]:
-    """The places of the columns that have room, when the last one is given at least a little."""
-    widths = [max([len(name), *(row[place].cell_len for row in texts)]) for place, name in enumerate(columns)]
-    widths[-1] = min(widths[-1], LEAST_WIDTH)
+def _fitting(
+    columns: Sequence[str], texts: Sequence[Sequence[Text]], width: int, optional: Sequence[str]
+) -> tuple[list[int], bool]:
+    """The places of the columns that have room, when the last one is given at least a little; and whether they do."""
+    widths = [max([len(name), *(_widest(row[place]) for row in texts)]) for place, name in enumerate(columns)]
+    if _wraps(columns[-1]):
+        widths[-1] = min(widths[-1], LEAST_WIDTH)
     kept = list(range(len(columns)))
-    for name in optional:
-        if sum(widths[place] + 3 for place in kept) <= width:
-            break
-        kept.remove(columns.index(name))
-    return kept
+    for name in (*optional, None):
+        if sum(widths[place] + 3 for place in kept) - 2 <= width:
+            return kept, True
+        if name is not None:
+            kept.remove(columns.index(name))
+    return kept, False
+
+
+def _wraps(column: str) -> bool:
+    """Ids are copied and pasted: they stay on one line."""
+    return column not in ("event", "id", "operation")
+
+
+def _widest(text: Text) -> int:
+    return max(line.cell_len for line in text.split(allow_blank=True))
+
+
+def _paragraphs(console: Console, columns: Sequence[str], texts: Sequence[Sequence[Text]], title: str | None) -> None:
+    """For narrow terminals: the first value on a line of its own, the others below it with their names."""
+    lines = [title] if title else []
+    for row in texts:
+        lines += textwrap.wrap(row[0].plain, console.width) or ["-"]
+        for name, value in zip(columns[1:], row[1:], strict=True):
+            for number, line in enumerate(value.plain.splitlines() or [""]):
+                text = f"{name}: {line}" if number == 0 else line
+                lines += textwrap.wrap(text, console.width, initial_indent="  ", subsequent_indent="    ")
+    console.print(Text("\n".join(lines)), soft_wrap=True)
 
 
 def cell(value: Any) -> Text:
@@ -134,16 +155,29 @@ def age_text(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def error(code: str, message: str, hint: str, *, as_json: bool) -> None:
-    """An error: a JSON object on stdout for programs, message and hint on stderr for people."""
+def error(code: str, message: str, hint: str, *, as_json: bool, next_command: str | None = None) -> None:
+    """An error: a JSON object on stdout for programs; message, hint and what to type next on stderr for people."""
     message, hint = redact(message), redact(hint)
     if as_json:
-        json({"error": {"code": code, "message": message, "hint": hint}})
+        following = {} if next_command is None else {"next": next_command}
+        json({"error": {"code": code, "message": message, "hint": hint, **following}})
         return
     console = stderr()
     console.print(Text.assemble(("error: ", "bold red"), printable(message)), soft_wrap=True)
-    if hint:
+    if hint and not (next_command or "").startswith(hint):
         console.print(Text.assemble(("hint:  ", "bold"), printable(hint)), soft_wrap=True)
+    if next_command is not None:
+        console.print(Text.assemble(("next:  ", "bold"), printable(next_command)), soft_wrap=True)
+
+
+def is_coloured() -> bool:
+    """NO_COLOR with any value means none, and none means no escape code at all."""
+    return not os.environ.get("NO_COLOR")
+
+
+def is_lively(console: Console) -> bool:
+    """May lines be drawn over?"""
+    return console.is_terminal and is_coloured()
 
 
 def _sentence(console: Console, text: str, style: str = "") -> None:
@@ -154,4 +188,5 @@ def _sentence(console: Console, text: str, style: str = "") -> None:
 def _console(file: Any) -> Console:
     # Rich takes 80 columns for a pipe; COLUMNS is the user's own word.
     width = None if file.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
-    return Console(file=file, width=width, markup=False, highlight=False, emoji=False)
+    colours: Literal["auto"] | None = "auto" if is_coloured() else None
+    return Console(file=file, width=width, color_system=colours, markup=False, highlight=False, emoji=False)

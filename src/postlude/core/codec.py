@@ -35,9 +35,7 @@ def decode(cls: type[Any], payload: bytes) -> Any:
 
 def digest(event_type: str, version: int, content_type: str, key: str | None, payload: bytes) -> bytes:
     """What 'same content' means for two appends with one id."""
-    parts = (event_type.encode(), str(version).encode(), content_type.encode(), (key or "").encode(), payload)
-    content = sha256()
-    for part in parts:
-        content.update(len(part).to_bytes(8, "big"))
-        content.update(part)
+    # A JSON list ends where it ends: no two contents can read alike.
+    content = sha256(_encoder.encode((event_type, version, content_type, key)))
+    content.update(payload)
     return content.digest()

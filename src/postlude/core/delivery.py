@@ -13,7 +13,7 @@ PRIORITIES = {"high": 0, "normal": 1, "low": 2}
 NORMAL = PRIORITIES["normal"]
 
 
-class StoredEvent(msgspec.Struct, frozen=True):
+class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     """An event as it stands in the log."""
 
     event_id: UUID
@@ -32,7 +32,7 @@ class StoredEvent(msgspec.Struct, frozen=True):
     created_at: datetime
 
 
-class Delivery(msgspec.Struct):
+class Delivery(msgspec.Struct, gc=False):
     """One open piece of work: an event on its way to a destination."""
 
     seq: int
@@ -49,7 +49,7 @@ class Delivery(msgspec.Struct):
     """The attempt was committed before it began, so that a failure must not count it again."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What a delivery becomes when it was not sent. It holds only if the row is still as it was read."""
 
     seq: int

@@ -6,7 +6,7 @@ the blocked map) and, by the horizon, none can still appear. A new owner starts 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -79,10 +79,10 @@ class Floors:
         else:
             track.dirty = True
 
-    def wake_postponed(self) -> None:
-        """The time has come for what was put off."""
+    def wake_postponed(self, busy: Collection[int] = ()) -> None:
+        """The time has come for what was put off, except in lanes that are busy."""
         for track in self._tracks.values():
-            if track.postponed:
+            if track.postponed and track.lane not in busy:
                 track.postponed, track.dirty = False, True
 
     @property

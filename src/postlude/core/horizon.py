@@ -17,6 +17,8 @@ class Horizon:
         self.stable = 0
         """Reads that start after the last `observe` see every row up to here."""
         self.last = 0
+        self.is_known = False
+        """Was the store asked at all?"""
         self._bounds: dict[str, int] = {}
 
     def observe(self, last: int, appenders: frozenset[str]) -> int:
@@ -31,6 +33,7 @@ class Horizon:
             one: self._bounds.get(one, self.stable if one.startswith(RESTORED) else self.last) for one in appenders
         }
         self.last = max(self.last, last)
+        self.is_known = True
         self.stable = min([self.last, *self._bounds.values()])
         return news_after
 

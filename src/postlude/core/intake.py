@@ -8,16 +8,16 @@ from postlude.core.blocked import BlockedMap
 from postlude.core.delivery import Delivery
 from postlude.core.floors import Floors, Track
 from postlude.core.lifecycle import Status
-from postlude.core.ready import Ready
+from postlude.core.ready import Ready, Turn
 
 
 class Intake:
     """Floors, blocked map and ready entries of one destination, kept consistent with each other."""
 
-    def __init__(self, *, ordered_failure: bool = False, ordered_lanes: bool = False) -> None:
+    def __init__(self, *, ordered_failure: bool = False, ordered_lanes: bool = False, turn: Turn | None = None) -> None:
         self.floors = Floors()
         self.blocked = BlockedMap()
-        self.ready = Ready(ordered_failure=ordered_failure)
+        self.ready = Ready(ordered_failure=ordered_failure, turn=turn)
         self._ordered_lanes = ordered_lanes
         self._cautious: dict[int, int] = {}
         self._fresh: set[int] = set()
@@ -105,6 +105,10 @@ class Intake:
             last[row.lane, row.priority] = (count + 1, row.seq)
         self.floors.read(tracks, last, limit, stable)
 
+    def wake_postponed(self) -> None:
+        """The time has come for what was put off; not where a careful lane has enough to do for now."""
+        self.floors.wake_postponed(self.ready.busy_lanes())
+
     # ------------------------------------------------------------ concluding
 
     def concluded(self, delivery: Delivery) -> None:
@@ -188,7 +192,7 @@ class Intake:
         """Too many wait before it: remember the key, or read the row again later."""
         if row.status is not Status.pending:
             return
-        if row.key is None or not self.blocked.hold(row.key, row.lane, row.seq):
+        if row.key is None or self.is_cautious(row) or not self.blocked.hold(row.key, row.lane, row.seq):
             self.floors.lower(row.lane, row.priority, row.seq, later=True)
 
     def _reread(self, delivery: Delivery, *, later: bool) -> None:

@@ -10,7 +10,28 @@ from postlude.core.delivery import PRIORITIES, Delivery
 
 Token = tuple[str, str | int]
 MAX_FOLLOWERS = 32
-"""Of one key, or of one careful lane."""
+"""Of one key."""
+MAX_CAREFUL = 512
+"""Of one careful lane: all of it waits for one turn, and reading it again and again would cost more than room."""
+
+
+class Turn:
+    """Of suspects, entries whose worker may have died of them, one at a time is under way in a process: so that the
+    next to die of one takes no other down with it more than once."""
+
+    def __init__(self) -> None:
+        self._holder: int | None = None
+
+    @property
+    def is_free(self) -> bool:
+        return self._holder is None
+
+    def take(self, seq: int) -> None:
+        self._holder = seq
+
+    def leave(self, seq: int) -> None:
+        if self._holder == seq:
+            self._holder = None
 
 
 class Ready:
@@ -20,8 +41,10 @@ class Ready:
     batch, so that a batch may carry several of one key.
     """
 
-    def __init__(self, *, ordered_failure: bool = False) -> None:
+    def __init__(self, *, ordered_failure: bool = False, turn: Turn | None = None) -> None:
         self._ordered_failure = ordered_failure
+        self._turn = turn or Turn()
+        self._suspects: deque[Delivery] = deque()
         self._heads: tuple[deque[Delivery], ...] = tuple(deque() for _ in PRIORITIES)
         self._owed = [0] * len(self._heads)
         """By class, in tenths of an entry."""
@@ -45,12 +68,17 @@ class Ready:
     @property
     def startable(self) -> int:
         """How many could be taken now."""
-        return sum(map(len, self._heads))
+        return sum(map(len, self._heads)) + bool(self._suspects)
 
     def is_crowded(self, delivery: Delivery) -> bool:
         """Do enough entries wait for the same turn already? More would only take the room of others."""
         token = self._token(delivery, careful=delivery.lane in self._careful)
-        return token is not None and len(self._followers.get(token, ())) >= MAX_FOLLOWERS
+        limit = MAX_CAREFUL if token and token[0] == "lane" else MAX_FOLLOWERS
+        return token is not None and len(self._followers.get(token, ())) >= limit
+
+    def busy_lanes(self) -> set[int]:
+        """Careful lanes with enough to do for now."""
+        return {lane for lane, count in self._careful.items() if count > MAX_CAREFUL // 2}
 
     def has_followers(self, key: str) -> bool:
         """Does an entry of the key wait behind another one?"""
@@ -74,13 +102,12 @@ class Ready:
         counts[lane] = counts.get(lane, 0) + 1
         token = self._token(delivery, careful=careful)
         self._tokens[delivery.seq] = token
-        if token is None:
-            self._heads[delivery.priority].append(delivery)
-        elif token in self._followers:
+        if token is not None and token in self._followers:
             self._followers[token].append(delivery)
-        else:
+            return
+        if token is not None:
             self._followers[token] = deque()
-            self._heads[delivery.priority].append(delivery)
+        self._line(delivery).append(delivery)
 
     def take(self, limit: int) -> list[Delivery]:
         """The next entries to start. High goes first, but every class that waits gets a tenth, in the long run if
@@ -88,7 +115,7 @@ class Ready:
         for priority, heads in enumerate(self._heads):
             self._owed[priority] = self._owed[priority] + limit if heads else 0
         shares = [min(owed // 10, len(heads)) for owed, heads in zip(self._owed, self._heads, strict=True)]
-        taken: list[Delivery] = []
+        taken = self._take_suspect() if limit else []
         for priority, heads in enumerate(self._heads):
             left = limit - len(taken)
             room = max(left - sum(shares[priority + 1 :]), min(shares[priority], left))
@@ -107,6 +134,7 @@ class Ready:
     def done(self, delivery: Delivery) -> None:
         """An entry is no longer under way; the next of its key may go."""
         if self._running.pop(delivery.seq, None) is not None:
+            self._turn.leave(delivery.seq)
             self._leave(delivery)
 
     def drop(self, condition: Callable[[Delivery], bool]) -> list[Delivery]:
@@ -117,7 +145,7 @@ class Ready:
             for delivery in gone:
                 self._forget(delivery)
             dropped += gone
-        for heads in self._heads:
+        for heads in (*self._heads, self._suspects):
             gone = _extract(heads, condition)
             for delivery in gone:
                 self._leave(delivery)
@@ -159,7 +187,17 @@ class Ready:
             del self._followers[token]
             return
         follower = followers.popleft()
-        self._heads[follower.priority].append(follower)
+        self._line(follower).append(follower)
+
+    def _line(self, delivery: Delivery) -> deque[Delivery]:
+        """Where an entry waits that needs no other any more."""
+        return self._suspects if delivery.starts else self._heads[delivery.priority]
+
+    def _take_suspect(self) -> list[Delivery]:
+        if not self._suspects or not self._turn.is_free:
+            return []
+        self._turn.take(self._suspects[0].seq)
+        return [self._suspects.popleft()]
 
 
 def _pop(queue: deque[Delivery], count: int) -> list[Delivery]:

@@ -8,14 +8,18 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 from postlude.core.statement import Script
-from postlude.enlist.sqlite_faults import savepoint_name, translated
+from postlude.enlist.faults import has_ended, savepoint_name, translated
 from postlude.errors import ConnectionClosed, NotInTransaction
+from postlude.ports.enlist import Ended
 
 T = TypeVar("T")
 
 
 class AiosqliteAdapter:
-    dialect = "sqlite"
+    is_async = True
+
+    def dialect(self, _handle: object) -> str:
+        return "sqlite"
 
     def fits(self, handle: object) -> bool:
         cls = type(handle)
@@ -23,7 +27,7 @@ class AiosqliteAdapter:
 
     def require_transaction(self, handle: Any) -> None:
         with _translated(handle):
-            if handle.in_transaction or handle.isolation_level is not None:
+            if handle.in_transaction or not _autocommits(handle):
                 return
         raise NotInTransaction(
             "this aiosqlite connection is in autocommit",
@@ -57,8 +61,13 @@ class AiosqliteAdapter:
                 await handle.execute(f"ROLLBACK TO {name}")
                 await handle.execute(f"RELEASE {name}")
             raise
-        with _translated(handle):
-            await handle.execute(f"RELEASE {name}")
+        try:
+            with _translated(handle):
+                await handle.execute(f"RELEASE {name}")
+        except sqlite3.Error as error:
+            if has_ended(error):
+                raise Ended from error
+            raise
 
     def is_closed(self, handle: Any) -> bool:
         try:
@@ -71,6 +80,14 @@ class AiosqliteAdapter:
             return bool(handle.in_transaction)
         except (sqlite3.ProgrammingError, ValueError):  # closed
             return False
+
+    def mark(self, handle: Any) -> object | None:
+        return True if _autocommits(handle) else None
+
+
+def _autocommits(handle: Any) -> bool:
+    mode = getattr(getattr(handle, "_conn", None), "autocommit", -1)  # Python 3.12 and later
+    return mode is True or (mode is not False and handle.isolation_level is None)
 
 
 @contextmanager

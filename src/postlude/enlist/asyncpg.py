@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from postlude.core.statement import Script, Statement
-from postlude.errors import ConnectionClosed, NotInTransaction, SchemaMissing
+from postlude.enlist.faults import has_ended, meaning, savepoint_name
+from postlude.errors import ConnectionClosed, NotInTransaction
+from postlude.ports.enlist import Ended
 
 T = TypeVar("T")
-_numbers = itertools.count(1)
 
 
 class AsyncpgAdapter:
-    dialect = "postgres"
+    is_async = True
+
+    def dialect(self, _handle: object) -> str:
+        return "postgres"
 
     def fits(self, handle: object) -> bool:
         cls = type(handle)
@@ -45,15 +48,21 @@ class AsyncpgAdapter:
     @asynccontextmanager
     async def savepoint(self, handle: Any) -> AsyncIterator[None]:
         # Written out: asyncpg's own nested transactions refuse a transaction that was begun by hand.
-        name = f"postlude_{next(_numbers)}"
+        name = savepoint_name()
         await handle.execute(f"SAVEPOINT {name}")
         try:
             yield
         except BaseException:
             if self.is_in_transaction(handle):
-                await handle.execute(f"ROLLBACK TO {name}; RELEASE {name}")
+                with suppress(_server_error()):  # what went wrong matters more
+                    await handle.execute(f"ROLLBACK TO {name}; RELEASE {name}")
             raise
-        await handle.execute(f"RELEASE {name}")
+        try:
+            await handle.execute(f"RELEASE {name}")
+        except _server_error() as error:
+            if has_ended(error):
+                raise Ended from error
+            raise
 
     def is_closed(self, handle: Any) -> bool:
         return _is_closed(handle)
@@ -61,19 +70,31 @@ class AsyncpgAdapter:
     def is_in_transaction(self, handle: Any) -> bool:
         return not _is_closed(handle) and bool(handle.is_in_transaction())
 
+    def mark(self, _handle: Any) -> object | None:
+        return True  # it never begins by itself
+
 
 async def _fetch(handle: Any, sql: str, arguments: list[Any]) -> list[Any]:
     import asyncpg  # the handle is asyncpg's, so it is there
 
     try:
         rows: list[Any] = await handle.fetch(sql, *arguments)
-    except asyncpg.UndefinedTableError as error:
-        raise SchemaMissing(f"the Postlude schema is not there: {error}") from error
     except asyncpg.InterfaceError as error:
         if _is_closed(handle):
             raise ConnectionClosed(f"this asyncpg connection is closed: {error}") from error
         raise
+    except asyncpg.PostgresError as error:
+        if (meant := meaning(error)) is not None:
+            raise meant from error
+        raise
     return rows
+
+
+def _server_error() -> type[Exception]:
+    import asyncpg
+
+    found: type[Exception] = asyncpg.PostgresError
+    return found
 
 
 def _is_closed(handle: Any) -> bool:

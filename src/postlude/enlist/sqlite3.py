@@ -8,14 +8,18 @@ from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 from postlude.core.statement import Script
-from postlude.enlist.sqlite_faults import savepoint_name, translated
+from postlude.enlist.faults import has_ended, savepoint_name, translated
 from postlude.errors import NotInTransaction
+from postlude.ports.enlist import Ended
 
 T = TypeVar("T")
 
 
 class Sqlite3Adapter:
-    dialect = "sqlite"
+    is_async = False
+
+    def dialect(self, _handle: object) -> str:
+        return "sqlite"
 
     def fits(self, handle: object) -> bool:
         return isinstance(handle, sqlite3.Connection)
@@ -57,8 +61,13 @@ class Sqlite3Adapter:
                 handle.execute(f"ROLLBACK TO {name}")
                 handle.execute(f"RELEASE {name}")
             raise
-        with translated():
-            handle.execute(f"RELEASE {name}")
+        try:
+            with translated():
+                handle.execute(f"RELEASE {name}")
+        except sqlite3.Error as error:
+            if has_ended(error):
+                raise Ended from error
+            raise
 
     def is_closed(self, handle: sqlite3.Connection) -> bool:
         try:
@@ -71,6 +80,9 @@ class Sqlite3Adapter:
             return handle.in_transaction
         except sqlite3.ProgrammingError:  # closed
             return False
+
+    def mark(self, handle: sqlite3.Connection) -> object | None:
+        return True if _autocommits(handle) else None
 
 
 def _autocommits(handle: sqlite3.Connection) -> bool:

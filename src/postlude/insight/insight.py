@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict, Unpack
 from uuid import UUID
 
 import msgspec
@@ -13,7 +13,7 @@ from postlude.core.delivery import StoredEvent
 from postlude.core.lifecycle import OPEN, OUTCOMES, Status
 from postlude.core.outcome import Fault
 from postlude.errors import ConfigurationError, NaiveDatetime, NotFound
-from postlude.ports.store import Filter, LiveWorker, Ownership, Records
+from postlude.ports.store import AuditFilter, Filter, LiveWorker, Operation, Operations, Ownership, Records
 
 MAX_PAGE = 10_000
 
@@ -94,12 +94,24 @@ class DestinationView(msgspec.Struct, frozen=True, kw_only=True):
 Destinations: TypeAlias = list[DestinationView]
 Workers: TypeAlias = list[LiveWorker]
 Audits: TypeAlias = list[dict[str, Any]]
+OperationList: TypeAlias = list[Operation]
+
+
+class ExportFilter(TypedDict, total=False):
+    """What else narrows an export."""
+
+    status: Status | str | None
+    key: str | None
+    correlation: str | None
+    saga: UUID | None
+    destination: str | None
 
 
 class Insight:
-    def __init__(self, records: Records, ownership: Ownership) -> None:
+    def __init__(self, records: Records, ownership: Ownership, operations: Operations) -> None:
         self._records = records
         self._ownership = ownership
+        self._operations = operations
 
     async def counts(self) -> dict[str, int]:
         """Open deliveries by status, zero-filled."""
@@ -162,15 +174,38 @@ class Insight:
         """Open work by destination that no live worker serves."""
         return await self._records.unserved()
 
-    async def audits(self, *, target: str | None = None, limit: int = 100) -> Audits:
-        """What operators did, newest first."""
-        return await self._records.audits(target=target, limit=limit)
+    async def audits(
+        self,
+        *,
+        target: str | None = None,
+        limit: int = 100,
+        which: AuditFilter | None = None,
+        after: UUID | None = None,
+    ) -> Audits:
+        """What operators did, newest first; the next page is what comes after the id of the last record."""
+        return await self._records.audits(target=target, limit=limit, which=which or AuditFilter(), after=after)
+
+    async def operations(self, *, status: str | None = None, limit: int = 100) -> OperationList:
+        """Bulk actions, newest first."""
+        return [*await self._operations.list(status=status, limit=limit)]
+
+    async def operation(self, id: UUID | str) -> Operation:
+        """One bulk action and how far it is."""
+        found = await self._operations.get(as_uuid(id, "operation"))
+        if found is None:
+            raise NotFound(f"there is no operation {id}", hint="postlude operation list")
+        return found
 
     def export(
-        self, *, type: str | None = None, since: datetime | None = None, until: datetime | None = None
+        self,
+        *,
+        type: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        **others: Unpack[ExportFilter],
     ) -> AsyncIterator[StoredEvent]:
-        """Every stored event that fits, in bounded pages."""
-        return self._records.export(filter_of(type=type, since=since, until=until))
+        """Every stored event that fits, in bounded pages. Status and destination are those of a delivery of it."""
+        return self._records.export(filter_of(type=type, since=since, until=until, **others))
 
     async def _settled(self, which: Filter, limit: int, after: str | None) -> Page:
         event_id, _, seq = (after or "").partition(":")
@@ -198,13 +233,13 @@ def filter_of(**given: Any) -> Filter:
     return Filter(**given)
 
 
-def as_uuid(value: UUID | str) -> UUID:
+def as_uuid(value: UUID | str, what: str = "event") -> UUID:
     if isinstance(value, UUID):
         return value
     try:
         return UUID(value)
     except (ValueError, AttributeError, TypeError) as error:
-        raise NotFound(f"{value!r} is not an event id", hint="An event id is a UUID.") from error
+        raise NotFound(f"{value!r} is not an {what} id", hint=f"An {what} id is a UUID.") from error
 
 
 def _astray(after: str) -> ConfigurationError:

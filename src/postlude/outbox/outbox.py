@@ -20,19 +20,28 @@ class Handles:
     def __init__(self, dialect: str, adapters: Sequence[Adapter]) -> None:
         self._dialect = dialect
         self._adapters = adapters
+        self._known: dict[type[object], Adapter] = {}
 
     def adapter(self, handle: object) -> Adapter:
+        """Refuses what nobody knows, and handles of another database."""
+        known = self._known.get(type(handle))
+        if known is None:
+            known = self._known[type(handle)] = self._find(handle)
+        if (dialect := known.dialect(handle)) != self._dialect:
+            raise ConfigurationError(
+                f"a {dialect} handle was given to an app on {self._dialect}",
+                hint="Append on a handle of the database the app was made for.",
+            )
+        return known
+
+    def _find(self, handle: object) -> Adapter:
         for adapter in self._adapters:
             if adapter.fits(handle):
-                if adapter.dialect != self._dialect:
-                    raise ConfigurationError(
-                        f"a {adapter.dialect} handle was given to an app on {self._dialect}",
-                        hint="Append on a handle of the database the app was made for.",
-                    )
                 return adapter
         raise ConfigurationError(
             f"{type(handle).__module__}.{type(handle).__qualname__} is not a handle Postlude can join",
-            hint="Give the connection your transaction runs on: asyncpg, sqlite3 or aiosqlite, or app.transaction().",
+            hint="Give what your transaction runs on: a connection of asyncpg, psycopg, sqlite3 or aiosqlite, an"
+            " SQLAlchemy session or connection, a Django connection, or app.transaction().",
         )
 
 

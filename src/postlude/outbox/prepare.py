@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -35,12 +34,15 @@ Priority = Literal["high", "normal", "low"]
 MAX_AHEAD = timedelta(hours=24)
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """An event with options, for `append_many`."""
+class _Bare(msgspec.Struct, frozen=True):
+    """The one field that may be given by position; a Struct because one is made for every append."""
 
     event: Any
-    _: KW_ONLY
+
+
+class Message(_Bare, frozen=True, kw_only=True):
+    """An event with options, for `append_many`."""
+
     id: UUID | str | None = None
     key: str | None = None
     topic: str | None = None

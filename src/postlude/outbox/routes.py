@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -32,18 +32,21 @@ class BrokerRoute(msgspec.Struct, frozen=True):
 class Routes:
     """What this app knows of types, brokers and handlers."""
 
-    def __init__(self, *, retry: Retry, retries: dict[str, Retry], on_dead: str) -> None:
+    def __init__(self, *, retry: Retry, retries: Mapping[str, Retry], on_dead: str) -> None:
         self._retry = retry
         self._retries = retries
         self._on_dead = on_dead
         self._routes: list[BrokerRoute] = []
         self.handlers: dict[str, Handler] = {}
         self._specs: dict[str, EventSpec] = {}
+        self._targets: dict[str, tuple[tuple[str, str | None], ...]] = {}
+        """Looked up once for each type that is appended."""
 
     def add(self, route: BrokerRoute) -> None:
         if route in self._routes:
             raise ConfigurationError(f"{route.type} is routed to {route.to} twice")
         self._routes.append(route)
+        self._targets.clear()
 
     def add_handler(self, handler: Handler) -> None:
         if handler.name in self.handlers:
@@ -51,6 +54,7 @@ class Routes:
                 f"there are two handlers named {handler.name!r}", hint="Give one of them another name=."
             )
         self.handlers[handler.name] = handler
+        self._targets.clear()
         self._specs[handler.spec.type] = handler.spec
 
     def know(self, spec: EventSpec) -> None:
@@ -89,8 +93,11 @@ class Routes:
 
     def resolve(self, spec: EventSpec, event: object, event_id: UUID, key: str | None, lanes: int) -> tuple[Route, ...]:
         """The routes of one event."""
+        targets = self._targets.get(spec.type)
+        if targets is None:
+            targets = self._targets[spec.type] = tuple(self.targets(spec.type))
         found = []
-        for destination, field in self.targets(spec.type):
+        for destination, field in targets:
             own = key if field is None else as_key(getattr(event, field))
             found.append(Route(destination, lane_of(own, event_id, lanes), own))
         return tuple(found)

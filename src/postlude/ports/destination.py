@@ -11,7 +11,7 @@ from postlude.core.delivery import Delivery, Fence, StoredEvent
 from postlude.core.outcome import Outcome
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """A delivery with its event."""
 
     delivery: Delivery

@@ -9,7 +9,7 @@ Rules that hold for every store:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
@@ -75,6 +75,10 @@ class Settling(Protocol):
 
     async def record(self, fence: Fence, verdicts: Sequence[Verdict]) -> set[int]:
         """Write verdicts other than sent, each only if its row is still as it was read. Gives the seqs changed."""
+
+    async def forgive(self, destination: str, seqs: Sequence[int]) -> None:
+        """Take back one start of each row: its attempt was lost, but its worker did not die of it. Not fenced: it
+        only keeps innocent entries from being taken for poison."""
 
     async def condemn(self, destination: str, delivery: Delivery, error: str) -> bool:
         """Make a dead letter of a delivery whose row is gone: its handler committed the settling half-way. Not
@@ -179,6 +183,15 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
+class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which audit records are meant; what is None does not count."""
+
+    actor: str | None = None
+    action: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
 class Records(Protocol):
     """What insight reads. Rows come back as mappings with the column names of the schema."""
 
@@ -190,7 +203,10 @@ class Records(Protocol):
     async def destinations(self) -> list[dict[str, Any]]: ...
     async def lane_owners(self) -> list[dict[str, Any]]: ...
     async def unserved(self) -> dict[str, int]: ...
-    async def audits(self, *, target: str | None, limit: int) -> list[dict[str, Any]]: ...
+    async def audits(
+        self, *, target: str | None, limit: int, which: AuditFilter = ..., after: UUID | None = None
+    ) -> list[dict[str, Any]]:
+        """Newest first, after the record of that id."""
 
     def export(self, which: Filter) -> AsyncIterator[StoredEvent]:
         """Every event that fits, oldest id first, read in bounded pages."""
@@ -220,17 +236,104 @@ class Operating(Protocol):
     async def resume(self, destination: str, *, actor: str, reason: str) -> bool: ...
 
 
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """A bulk action by filter: what it is aimed at, and how far it is. It touches only what was there when it began."""
+
+    id: UUID
+    action: str
+    filter: Filter
+    actor: str
+    reason: str
+    destination: str | None = None
+    """Of a replay: where the events go."""
+    status: str = "running"
+    cursor: str = ""
+    last_seq: int = 0
+    total: int = 0
+    """As counted when it began."""
+    done: int = 0
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+class OperationPage(msgspec.Struct, frozen=True):
+    """Some rows that an operation is aimed at, in order, and where the next page begins."""
+
+    rows: list[dict[str, Any]]
+    cursor: str
+
+
+class Operations(Protocol):
+    """Bulk actions, page by page. A page's changes, its audit, its count and the new cursor are one transaction."""
+
+    async def begin(self, operation: Operation) -> Operation:
+        """Gives it as stored; or the one of its kind that is running, which has another id."""
+
+    async def get(self, id: UUID) -> Operation | None: ...
+    async def list(self, *, status: str | None, limit: int) -> Sequence[Operation]:
+        """Newest first."""
+
+    async def count(self, operation: Operation, statuses: Sequence[str]) -> int:
+        """What it is aimed at: open deliveries in these statuses, or stored events for a replay."""
+
+    async def page(self, operation: Operation, statuses: Sequence[str], limit: int) -> OperationPage:
+        """What follows its cursor; no rows: that was all. Events to be replayed come oldest first."""
+
+    async def act(self, operation: Operation, page: OperationPage) -> Sequence[UUID] | None:
+        """Change what is still as the page says. None: the operation does not stand there any more."""
+
+    async def replay(
+        self, operation: Operation, page: OperationPage, children: Sequence[Child]
+    ) -> Sequence[UUID] | None:
+        """New deliveries; likewise."""
+
+    async def resume(self, id: UUID, *, actor: str, reason: str) -> bool:
+        """Audit that somebody goes on with it. False: it is not running."""
+
+    async def end(self, operation: Operation, status: str, *, actor: str, reason: str) -> bool:
+        """Done, from the operation's own cursor only; or cancelled, wherever it is. False: it is neither."""
+
+
+class DutyRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a duty's turn."""
+
+    rows: int
+    seconds: float
+    error: str | None = None
+    next_in: float | None = None
+
+
+class TableUse(msgspec.Struct, frozen=True):
+    """What a table takes of the disk, its indexes and partitions included. None: this database cannot tell."""
+
+    name: str
+    bytes: int | None
+    rows: int
+    """An estimate."""
+    partitions: int = 0
+
+
 class Upkeep(Protocol):
     """Maintenance; one owner a duty, every step bounded and safe to repeat."""
 
     async def make_partitions(self, days: int) -> list[str]:
         """Make partitions ahead without ever making an append wait. Gives the names made."""
 
-    async def retire_partitions(self, hours: int) -> list[str]:
-        """Empty partitions older than that, keeping events that are still needed. Gives the names emptied."""
+    async def retire_partitions(self, hours: int, receipts_hours: int | None = None) -> list[str]:
+        """Empty partitions older than that, keeping what belongs to open work. Gives the names emptied. Receipts may
+        have hours of their own; 0 hours keep for ever."""
 
-    async def prune(self, *, events_hours: int, dead_hours: int, limit: int) -> int:
+    async def prune(self, *, events_hours: int, dead_hours: int, limit: int, receipts_hours: int | None = None) -> int:
         """Delete what is over its retention and lives in no partition. Gives the rows deleted; 0 means done."""
+
+    async def duties(self) -> list[dict[str, Any]]:
+        """Every duty that a worker ever had: name, owner, ran_at, next_at, rows, seconds, error."""
+
+    async def record_duty(self, name: str, run: DutyRun) -> None: ...
+
+    async def disk_use(self) -> list[TableUse]:
+        """Our tables, the largest first."""
 
 
 class Schema(Protocol):
@@ -245,6 +348,9 @@ class Schema(Protocol):
 
     def sql(self, *, lanes: int) -> str:
         """Everything an upgrade would do to an empty database, without connecting."""
+
+    def grants(self, part: str, role: str) -> str:
+        """What an owner runs so that a role may do one part (app, worker, viewer) and nothing more."""
 
 
 class SchemaStatus(msgspec.Struct, frozen=True):
@@ -267,6 +373,7 @@ class Store(Protocol):
     ownership: Ownership
     records: Records
     operating: Operating
+    operations: Operations
     upkeep: Upkeep
     schema: Schema
 
@@ -275,6 +382,9 @@ class Store(Protocol):
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         """A transaction of our own, on a handle that the enlist adapters know."""
+
+    def sync_transaction(self) -> AbstractContextManager[Any]:
+        """The same for code without an event loop, on a connection that lasts just as long."""
 
     def abandon(self, handle: Any) -> None:
         """Take the handle of a transaction away from a user who hangs; safe from any thread."""

@@ -27,11 +27,13 @@ from postlude.core.outcome import (
     is_poison,
     judge,
 )
+from postlude.core.ready import Turn
 from postlude.errors import DatabaseUnavailable, PostludeError
 from postlude.ports.clock import Clock
 from postlude.ports.destination import Destination, Entry
 from postlude.ports.store import Reading, Settling
 from postlude.runtime.breaker import Breaker
+from postlude.runtime.outage import Outage
 from postlude.runtime.prefetch import Prefetch
 from postlude.runtime.watchers import Watchers
 
@@ -52,6 +54,8 @@ class RelayParts(msgspec.Struct, frozen=True):
     clock: Clock
     policy: Callable[[StoredEvent | None], Policy]
     watchers: Watchers
+    turn: Turn
+    outage: Outage
     is_trusted: Callable[[], bool]
     """May this worker still believe in its lease?"""
 
@@ -82,6 +86,7 @@ class Batch:
         self._sent: list[Delivery] = []
         self._verdicts: list[tuple[Delivery, Verdict]] = []
         self.began = way.parts.clock.monotonic()
+        self._is_broken = False
         self.tried = 0
         self.settled = 0
         self.lost_lanes: dict[int, int] = {}
@@ -116,11 +121,13 @@ class Batch:
             self._explain(len(verdicts) - len(changed))
             self._parts.watchers.recorded(self._way.name, recorded)
 
-    def give_up(self) -> None:
-        """Whatever has no outcome is read again."""
-        for delivery in self._under_way.values():
+    def give_up(self) -> list[int]:
+        """Whatever has no outcome is read again. Gives the seqs whose attempt was committed and led to nothing."""
+        left = list(self._under_way.values())
+        for delivery in left:
             self._intake.give_up(delivery, later=True)
         self._under_way.clear()
+        return [delivery.seq for delivery in left if delivery.started]
 
     # ------------------------------------------------------------ delivering
 
@@ -171,6 +178,19 @@ class Batch:
             return await self._way.destination.deliver(entries, self._fence)
         except PostludeError as error:
             return [Unavailable(Fault(type(error).__name__, error.code))] * len(entries)
+        except Exception as error:  # noqa: BLE001 - whatever it is, every entry has an outcome
+            return self._broken(entries, error)
+
+    def _broken(self, entries: list[Entry], error: Exception) -> list[Outcome]:
+        """An adapter raised what its contract does not know. Many entries: leave it alone for a while, then ask with
+        one. One entry: it may be the cause, so it counts, and the destination stays suspected."""
+        log.error("%s raised outside its contract", self._way.name, exc_info=error)
+        fault = Fault(type(error).__name__, "destination.broken")
+        self._open_breaker(fault)
+        if len(entries) > 1:
+            return [Unavailable(fault)] * len(entries)
+        self._is_broken = True
+        return [Failed(fault)]
 
     def _take(self, entry: Entry, outcome: Outcome) -> None:
         delivery, breaker = entry.delivery, self._way.breaker
@@ -184,7 +204,8 @@ class Batch:
                 self._conclude([delivery])
                 self._parts.watchers.settled(self._way.name, [delivery])
             case Failed() | Rejected() | Parked():
-                breaker.succeed()
+                if not self._is_broken:
+                    breaker.succeed()
                 self._judge(delivery, outcome, entry.event)
             case Unavailable(fault=fault):
                 self._open_breaker(fault)
@@ -235,6 +256,6 @@ class Batch:
             except DatabaseUnavailable as error:
                 if not self._parts.is_trusted():
                     raise
-                log.warning("%s: the settle waits for the database: %s", self._way.name, error.args[0])
+                self._parts.outage.report(f"{self._way.name}: the settle waits", error)
             await asyncio.sleep(delay * (0.5 + self._parts.clock.chance()))
             delay = min(delay * 2, RETRY_LONGEST)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 from uuid import UUID
 
+from postlude.core.at_once import at_once
 from postlude.core.delivery import StoredEvent
 from postlude.outbox.options import AppendOptions
 from postlude.outbox.outbox import Outbox
@@ -41,15 +42,20 @@ class Context:
 
 
 class SyncContext:
-    """The same for a handler that runs in a thread: `append` waits for its result."""
+    """The same for a handler that runs in a thread: `append` waits for its result.
 
-    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
+    `loop` is where the transaction's handle belongs to; None: the handle is a sync one and belongs to this thread.
+    """
+
+    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop | None) -> None:
         self._context = context
         self._loop = loop
 
     def append(self, event: object, **options: Unpack[AppendOptions]) -> UUID:
-        future = asyncio.run_coroutine_threadsafe(self._context.append(event, **options), self._loop)
-        return future.result()
+        appending = self._context.append(event, **options)
+        if self._loop is None:
+            return at_once(appending)
+        return asyncio.run_coroutine_threadsafe(appending, self._loop).result()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)

@@ -47,7 +47,9 @@ class Relay:
         self.settled = 0
         self.tried = 0
         self._parts = parts
-        self._intake = Intake(ordered_failure=self.terms.ordered_failure, ordered_lanes=self.terms.ordered_lanes)
+        self._intake = Intake(
+            ordered_failure=self.terms.ordered_failure, ordered_lanes=self.terms.ordered_lanes, turn=parts.turn
+        )
         self._breaker = Breaker()
         self._prefetch = Prefetch(parts.reading, PREFETCH)
         self._way = Way(destination, self._intake, self._breaker, self._prefetch, parts)
@@ -61,6 +63,7 @@ class Relay:
         self._next_sweep = 0.0
         self._due_interval = DUE_EVERY
         self._stopping = False
+        self._forgiven: list[int] = []
 
     # ------------------------------------------------------------ lanes
 
@@ -132,7 +135,7 @@ class Relay:
                 delay = 0.0
             except DatabaseUnavailable as error:
                 delay = min(max(RETRY_FIRST, delay * 2), RETRY_LONGEST)
-                log.warning("%s: %s", self.name, error.args[0])
+                self._parts.outage.report(self.name, error)
             self._launch()
             await self._wait(delay * (0.5 + self._parts.clock.chance()))
 
@@ -192,17 +195,26 @@ class Relay:
         """Is there a use for more entries?"""
         if self.paused or not self.epochs or self._breaker.wait(self._parts.clock.monotonic()):
             return False
+        if not self._parts.horizon.is_known:
+            return False  # no floor could move: the same rows would be read twice
         return self._intake.ready.startable < self.terms.batch * self.terms.parallel
 
     async def _read(self, wanted: Wanted = everything) -> int:
         """Probe freed keys, then the hot read, then the due read: in this order a freed key is never overtaken."""
         if not self._may_read:
             return 0
+        await self._forgive()
         await self._probe()
         found = await self._read_pending(wanted) + await self._read_due(wanted)
         if found and self.terms.batch == 1:
             await self._prefetch.fetch([one.event_id for one in self._intake.ready.next(PREFETCH)])
         return found
+
+    async def _forgive(self) -> None:
+        """Attempts that began and were lost to an outage: this process is alive, so they did not kill it."""
+        if self._forgiven:
+            await self._parts.settling.forgive(self.name, self._forgiven)
+            self._forgiven = []
 
     async def _probe(self) -> None:
         now = self._parts.clock.monotonic()
@@ -232,7 +244,7 @@ class Relay:
     async def _read_due(self, wanted: Wanted) -> int:
         if self._parts.clock.monotonic() < self._next_due:
             return 0
-        self._intake.floors.wake_postponed()
+        self._intake.wake_postponed()
         lanes = sorted(self.lanes)
         limit = max(1, self.terms.batch * self.terms.parallel // max(1, len(lanes)))
         self._intake.begin()
@@ -274,11 +286,12 @@ class Relay:
                 self._wake.set()
             await batch.settle()
         except DatabaseUnavailable as error:
-            log.warning("%s: %s", self.name, error.args[0])
+            self._parts.outage.report(self.name, error)
         finally:
             self.settled += batch.settled
-            self.disown({lane for lane, epoch in batch.lost_lanes.items() if self.epochs.get(lane) == epoch})
-            batch.give_up()
+            if batch.lost_lanes:
+                self.disown({lane for lane, epoch in batch.lost_lanes.items() if self.epochs.get(lane) == epoch})
+            self._forgiven += batch.give_up()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)

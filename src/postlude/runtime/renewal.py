@@ -50,10 +50,11 @@ class Renewal:
             )
             self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self, timeout: float) -> None:
+        """A database that hangs may keep the thread; it is a daemon, and ends with its statement."""
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join(timeout=self._lease)
+            self._thread.join(timeout)
             self._thread = None
 
     def distrust(self) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Mapping
 
 from postlude.core.horizon import Horizon
 from postlude.errors import DatabaseUnavailable
 from postlude.ports.clock import Clock
 from postlude.ports.store import Reading
+from postlude.runtime.outage import Outage
 from postlude.runtime.relay import Relay
-
-log = logging.getLogger("postlude.watch")
 
 MAX_NEWS = 1000
 LIVELY = 1.0
@@ -21,11 +19,14 @@ LIVELY = 1.0
 
 
 class Watch:
-    def __init__(self, reading: Reading, horizon: Horizon, relays: Mapping[str, Relay], clock: Clock) -> None:
+    def __init__(
+        self, reading: Reading, horizon: Horizon, relays: Mapping[str, Relay], clock: Clock, outage: Outage
+    ) -> None:
         self._reading = reading
         self._horizon = horizon
         self._relays = relays
         self._clock = clock
+        self._outage = outage
         self._hinted = asyncio.Event()
         self._lively_until = 0.0
         self._unknown = True
@@ -43,7 +44,7 @@ class Watch:
                 if await self.look():
                     self._lively_until = self._clock.monotonic() + LIVELY
             except DatabaseUnavailable as error:
-                log.warning("%s", error.args[0])
+                self._outage.report("watch", error)
                 await asyncio.sleep(longest)
             lively = self._clock.monotonic() < self._lively_until
             interval = shortest if lively else min(interval * 2, longest)

@@ -14,6 +14,7 @@ import msgspec
 from postlude.core.delivery import Delivery, Verdict
 from postlude.core.lifecycle import Status
 from postlude.core.outcome import Fault
+from postlude.ports.store import DutyRun
 
 log = logging.getLogger("postlude.watchers")
 MAX_WAITING = 1000
@@ -40,6 +41,7 @@ class Watchers:
         self._letters: queue.Queue[DeadLetter | None] = queue.Queue(MAX_WAITING)
         self._thread: threading.Thread | None = None
         self.counts: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {}
 
     def settled(self, destination: str, deliveries: list[Delivery]) -> None:
         self.counts[f"sent:{destination}"] += len(deliveries)
@@ -60,6 +62,13 @@ class Watchers:
 
     def overtaken(self, destination: str, entries: int) -> None:
         self.counts[f"overtaken:{destination}"] += entries
+
+    def duty(self, name: str, run: DutyRun) -> None:
+        """A duty had its turn: `duty:retention:rows`, `:turns`, `:failures`, and its seconds."""
+        self.counts[f"{name}:turns"] += 1
+        self.counts[f"{name}:rows"] += run.rows
+        self.counts[f"{name}:failures"] += run.error is not None
+        self.seconds[f"{name}:seconds"] = self.seconds.get(f"{name}:seconds", 0.0) + run.seconds
 
     def close(self, timeout: float = 5.0) -> None:
         """Let the hooks finish what waits, within reason."""

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import platform
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 from uuid import UUID, uuid4
@@ -16,12 +17,14 @@ import msgspec
 from postlude.core.delivery import StoredEvent
 from postlude.core.horizon import Horizon
 from postlude.core.outcome import Policy
+from postlude.core.ready import Turn
 from postlude.errors import DatabaseUnavailable
 from postlude.ports.clock import Clock
 from postlude.ports.destination import Destination
 from postlude.ports.store import Store
 from postlude.runtime.batch import RelayParts
 from postlude.runtime.duties.duty import Duty
+from postlude.runtime.outage import Outage
 from postlude.runtime.ownership import Buried, Holder, Sharing
 from postlude.runtime.relay import Relay
 from postlude.runtime.renewal import Renewal
@@ -30,6 +33,9 @@ from postlude.runtime.watchers import Watchers
 
 log = logging.getLogger("postlude.worker")
 BEAT = 0.25
+
+FAREWELL = 3.0
+"""Of the shutdown deadline, kept for giving the lanes back."""
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,14 +68,17 @@ class Worker:
         self._beat = clock.monotonic()
         self._renewal = Renewal(store.ownership, clock, lease=options.lease, is_alive=self._is_alive)
         self._horizon = Horizon()
+        self._turn = Turn()
+        self._outage = Outage(clock)
         self.watchers = watchers
         self.relays = {
             destination.terms.name: Relay(destination, self._parts(destination, policy)) for destination in destinations
         }
         self._holders: list[Holder] = [*self.relays.values(), *duties]
-        self._watch = Watch(store.reading, self._horizon, self.relays, clock)
+        self._watch = Watch(store.reading, self._horizon, self.relays, clock, self._outage)
         self._sharing: Sharing | None = None
         self._tick_now = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.id: UUID | None = None
 
     def _parts(self, destination: Destination, policy: Callable[[StoredEvent | None, str], Policy]) -> RelayParts:
@@ -81,6 +90,8 @@ class Worker:
             clock=self._clock,
             policy=lambda event: policy(event, name),
             watchers=self.watchers,
+            turn=self._turn,
+            outage=self._outage,
             is_trusted=lambda: self._renewal.is_trusted,
         )
 
@@ -88,6 +99,7 @@ class Worker:
 
     async def start(self) -> None:
         """Register, take lanes, begin to renew."""
+        self._loop = asyncio.get_running_loop()
         for relay in self.relays.values():
             await relay.destination.open()
         await self._register()
@@ -96,7 +108,7 @@ class Worker:
         """Work until `stop` is set, then end within the deadline."""
         loops = [self._beats(), self._watch.run(self._options.poll_min, self._options.poll_max), self._share()]
         loops += [relay.run() for relay in self.relays.values()]
-        loops += [duty.run() for duty in self._duties]
+        loops += [duty.run(self.watchers) for duty in self._duties]
         async with self._store.listen(self.hint):
             tasks = [asyncio.create_task(_named(loop)) for loop in loops]
             stopped = asyncio.create_task(stop.wait())
@@ -133,23 +145,35 @@ class Worker:
             await self._rise()
 
     async def stop(self, timeout: float | None = None) -> None:
-        """Finish what is under way, give the lanes back, end. Bounded by the deadline."""
+        """Finish what is under way, give the lanes back, end. All of it within the deadline."""
         deadline = self._options.shutdown_timeout if timeout is None else timeout
+        end = time.monotonic() + deadline
         for relay in self.relays.values():
             relay.stop()
-        await asyncio.gather(*(relay.quiesce(deadline) for relay in self.relays.values()))
-        await asyncio.to_thread(self._renewal.stop)
-        if self.id is not None:
-            with contextlib.suppress(DatabaseUnavailable, TimeoutError):
-                await asyncio.wait_for(self._store.ownership.leave(self.id), 5)
-                await asyncio.wait_for(self._store.hint(), 5)
+        patience = deadline - min(FAREWELL, deadline / 2)
+        await asyncio.gather(*(relay.quiesce(patience) for relay in self.relays.values()))
+        await asyncio.to_thread(self._renewal.stop, _left(end) / 2)
+        with contextlib.suppress(DatabaseUnavailable, TimeoutError):  # the lease ends by itself
+            async with asyncio.timeout(_left(end)):
+                if self.id is not None:
+                    await self._store.ownership.leave(self.id)
+                    await self._store.hint()
         for relay in self.relays.values():
-            await relay.destination.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_left(end)):
+                    await relay.destination.close()
         self.watchers.close()
 
     def hint(self) -> None:
-        """Somebody appended, here or elsewhere."""
-        self._watch.hint()
+        """Somebody appended, here or elsewhere; safe from any thread."""
+        try:
+            is_here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_here = False
+        if is_here:
+            self._watch.hint()
+        elif self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._watch.hint)
 
     # ------------------------------------------------------------ inside
 
@@ -169,7 +193,7 @@ class Worker:
             try:
                 await self.tick()
             except DatabaseUnavailable as error:
-                log.warning("%s", error.args[0])
+                self._outage.report("ownership", error)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._options.tick):  # wait_for of Python 3.11 may swallow a cancellation
                     await self._tick_now.wait()
@@ -205,3 +229,8 @@ class Worker:
 
 async def _named(loop: Coroutine[Any, Any, Any]) -> None:
     await loop
+
+
+def _left(end: float) -> float:
+    """Until the deadline. Real time, whatever clock tests give; a moment is always left for a server that answers."""
+    return max(0.2, end - time.monotonic())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from postlude.ports.store import Upkeep
-from postlude.runtime.duties.duty import Duty
+from postlude.runtime.duties.duty import Duty, Round
 
 log = logging.getLogger("postlude.duties")
 
@@ -15,11 +15,10 @@ class MakePartitions(Duty):
     first_after = 0.5
 
     def __init__(self, upkeep: Upkeep, *, days: int, interval: float) -> None:
-        super().__init__(interval)
-        self._upkeep = upkeep
+        super().__init__(upkeep, interval)
         self._days = days
 
-    async def round(self) -> bool:
+    async def round(self) -> Round:
         if made := await self._upkeep.make_partitions(self._days):
             log.info("made %d partitions, the last is %s", len(made), made[-1])
-        return False
+        return Round(len(made))

@@ -7,7 +7,7 @@ import logging
 import msgspec
 
 from postlude.ports.store import Upkeep
-from postlude.runtime.duties.duty import Duty
+from postlude.runtime.duties.duty import Duty, Round
 
 log = logging.getLogger("postlude.duties")
 BATCH = 5000
@@ -18,6 +18,8 @@ class RetentionOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     events_hours: int
     dead_hours: int
+    receipts_hours: int | None = None
+    """None: as long as events."""
 
 
 class Retention(Duty):
@@ -25,15 +27,18 @@ class Retention(Duty):
     first_after = 5.0
 
     def __init__(self, upkeep: Upkeep, options: RetentionOptions, *, interval: float) -> None:
-        super().__init__(interval)
-        self._upkeep = upkeep
+        super().__init__(upkeep, interval)
         self._options = options
 
-    async def round(self) -> bool:
-        hours = self._options.events_hours
-        if hours > 0 and (retired := await self._upkeep.retire_partitions(hours)):
+    async def round(self) -> Round:
+        """Rows count as rows and a retired day counts as one: nobody counts what a TRUNCATE takes."""
+        hours, receipts_hours = self._options.events_hours, self._options.receipts_hours
+        retired = await self._upkeep.retire_partitions(hours, receipts_hours)
+        if retired:
             log.info("retired %s", ", ".join(retired))
-        pruned = await self._upkeep.prune(events_hours=hours, dead_hours=self._options.dead_hours, limit=BATCH)
+        pruned = await self._upkeep.prune(
+            events_hours=hours, receipts_hours=receipts_hours, dead_hours=self._options.dead_hours, limit=BATCH
+        )
         if pruned:
             log.info("pruned %d rows", pruned)
-        return pruned >= BATCH
+        return Round(pruned + len(retired), pruned >= BATCH)

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from typing import Any
 from uuid import UUID
-
-import asyncpg
 
 from postlude.core.delivery import Fence
 from postlude.ports.store import LiveWorker, OwnedLane
-from postlude.storage.postgres.connection import SESSION, Database, compiled, translated
+from postlude.storage.postgres.connection import Database
 
 
 class PostgresLease:
     """The renewing connection; it belongs to the renewing thread's own event loop."""
 
-    def __init__(self, database: Database, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    def __init__(self, database: Database, connection: Any) -> None:
         self._database = database
         self._connection = connection
 
     async def renew(self, worker: UUID, lease: float) -> bool:
-        sql, parameters = compiled(self._database.statements["renew"])
-        values = {"worker": worker, "lease": lease, "ahead": self._database.ahead}
-        with translated():
-            row = await self._connection.fetchrow(sql, *(values[name] for name in parameters), timeout=lease)
-        return row is not None
+        database = self._database
+        with database.translated():
+            async with asyncio.timeout(lease):
+                found = await database.fetch_on(
+                    self._connection, "renew", worker=worker, lease=lease, ahead=database.ahead
+                )
+        return bool(found)
 
 
 class PostgresOwnership:
@@ -54,12 +56,11 @@ class PostgresOwnership:
 
     @asynccontextmanager
     async def lease(self) -> AsyncIterator[PostgresLease]:
-        with translated():
-            connection = await asyncpg.connect(self._database.dsn, timeout=5, server_settings=SESSION)
+        connection = await self._database.connect(timeout=5)
         try:
             yield PostgresLease(self._database, connection)
         finally:
-            connection.terminate()
+            self._database.driver.terminate(connection)
 
     async def bury_workers(self) -> int:
         return len(await self._database.fetch("bury_workers", ahead=self._database.ahead))

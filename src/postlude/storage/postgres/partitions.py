@@ -10,14 +10,13 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
-
-import asyncpg
+from typing import Any, TypeAlias
 
 from postlude.core.uuid7 import first_of
-from postlude.storage.postgres.connection import Database, translated
+from postlude.storage.postgres.connection import Database
+from postlude.storage.postgres.faults import DEADLOCK, NO_LOCK, NO_OBJECT, NO_TABLE, state
 
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+Connection: TypeAlias = Any
 PARENTS = ("postlude_event", "postlude_receipt")
 SAFE_DAYS_AHEAD = 7
 """While a range is being attached, appends with ids in it are refused: so it must lie in the future."""
@@ -38,7 +37,7 @@ class Partitions:
         """Attach the missing days ahead. On an empty log today's range is safe too: nothing is there to be refused."""
         made = []
         async with self._database.connection() as connection:
-            with translated():
+            with self._database.translated():
                 today = await self._today(connection)
                 for parent in PARENTS:
                     there = set(await self._names(connection, parent))
@@ -49,13 +48,16 @@ class Partitions:
                             made.append(day.name)
         return made
 
-    async def retire(self, hours: int) -> list[str]:
-        """Empty the days that ended that long ago; drop those that were empty already."""
+    async def retire(self, events_hours: int, receipts_hours: int) -> list[str]:
+        """Empty the days that ended that long ago; drop those that were empty already. 0 hours keep for ever."""
         retired = []
+        kept = {
+            parent: hours for parent, hours in zip(PARENTS, (events_hours, receipts_hours), strict=True) if hours > 0
+        }
         async with self._database.connection() as connection:
-            with translated():
-                oldest = await self._today(connection, hours)
-                for parent in PARENTS:
+            with self._database.translated():
+                for parent, hours in kept.items():
+                    oldest = await self._today(connection, hours)
                     for name in await self._names(connection, parent):
                         if _day(name) + timedelta(days=1) <= oldest and await self._retire(connection, parent, name):
                             retired.append(name)  # noqa: PERF401 - an await for each
@@ -68,23 +70,28 @@ class Partitions:
             if not at_once:
                 async with self._alone(connection, day):
                     await self._prepare(connection, day)
-                if not await connection.fetchval(day.came_early):
-                    await connection.execute(day.validate)
+                if not await self._database.value(connection, day.came_early):
+                    await self._execute(connection, day.validate)
             async with self._alone(connection, day):
                 if at_once:
                     await self._prepare(connection, day)
                 # Ids of that range that came early (clocks ahead, ids that are no v7) move along in this transaction.
                 for step in (day.move, day.validate, day.attach, day.let_in):
-                    await connection.execute(step)
-        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError, asyncpg.UndefinedObjectError, _InUse):
-            return False  # for now, or because another worker made it meanwhile
+                    await self._execute(connection, step)
+        except _InUse:
+            return False
+        except self._database.driver.errors as error:
+            if state(error) in (NO_LOCK, DEADLOCK, NO_OBJECT):
+                return False  # for now, or because another worker made it meanwhile
+            raise
         return True
 
     @asynccontextmanager
     async def _alone(self, connection: Connection, day: _Day) -> AsyncIterator[None]:
         """Nobody else makes partitions meanwhile, and this one is still to be made."""
         async with self._brief(connection):
-            await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", self._lock)
+            sql = "SELECT pg_advisory_xact_lock(hashtextextended(:lock, 0))"
+            await self._database.ask(connection, sql, lock=self._lock)
             if day.name in await self._names(connection, day.parent):
                 raise _InUse
             yield
@@ -92,59 +99,67 @@ class Partitions:
     @asynccontextmanager
     async def _brief(self, connection: Connection) -> AsyncIterator[None]:
         async with connection.transaction():
-            await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+            await self._execute(connection, f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
             yield
 
     async def _prepare(self, connection: Connection, day: _Day) -> None:
-        await connection.execute(day.create)
-        sql = "SELECT EXISTS (SELECT 1 FROM pg_constraint WHERE conname = $1 AND conrelid = $2::text::regclass)"
-        if not await connection.fetchval(sql, f"not_{day.name}", day.default):
-            await connection.execute(day.keep_out)
+        await self._execute(connection, day.create)
+        sql = "SELECT EXISTS (SELECT 1 FROM pg_constraint WHERE conname = :name AND conrelid = :of::text::regclass)"
+        if not await self._database.value(connection, sql, name=f"not_{day.name}", of=day.default):
+            await self._execute(connection, day.keep_out)
 
     async def _retire(self, connection: Connection, parent: str, name: str) -> bool:
         part = f"{self._quoted}.{name}"
         try:
-            if await connection.fetchval(f"SELECT NOT EXISTS (SELECT 1 FROM {part})"):  # noqa: S608
+            if await self._database.value(connection, f"SELECT NOT EXISTS (SELECT 1 FROM {part})"):  # noqa: S608
                 return await self._detach(connection, parent, name)
             async with self._brief(connection):
-                await connection.execute(f"LOCK TABLE {part} IN ACCESS EXCLUSIVE MODE")
+                await self._execute(connection, f"LOCK TABLE {part} IN ACCESS EXCLUSIVE MODE")
                 needed = (
                     f"SELECT p.* FROM {part} p WHERE EXISTS (SELECT 1 FROM {self._quoted}.postlude_delivery d"  # noqa: S608
                     f" WHERE d.event_id = p.event_id) LIMIT {MAX_SURVIVORS + 1}"
                 )
-                await connection.execute(f"CREATE TEMP TABLE postlude_kept ON COMMIT DROP AS {needed}")
-                if await connection.fetchval("SELECT count(*) FROM postlude_kept") > MAX_SURVIVORS:
+                await self._execute(connection, f"CREATE TEMP TABLE postlude_kept ON COMMIT DROP AS {needed}")
+                if await self._database.value(connection, "SELECT count(*) FROM postlude_kept") > MAX_SURVIVORS:
                     raise _TooMany
-                await connection.execute(f"TRUNCATE {part}")
-                await connection.execute(f"INSERT INTO {part} SELECT * FROM postlude_kept")  # noqa: S608
-        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError, asyncpg.UndefinedTableError):
-            return False
+                await self._execute(connection, f"TRUNCATE {part}")
+                await self._execute(connection, f"INSERT INTO {part} SELECT * FROM postlude_kept")  # noqa: S608
         except (_TooMany, _InUse):
             return False
+        except self._database.driver.errors as error:
+            if state(error) in (NO_LOCK, DEADLOCK, NO_TABLE):
+                return False
+            raise
         return True
 
     async def _detach(self, connection: Connection, parent: str, name: str) -> bool:
         part = f"{self._quoted}.{name}"
         async with self._brief(connection):
-            await connection.execute(f"ALTER TABLE {self._quoted}.{parent} DETACH PARTITION {part}")
-            if await connection.fetchval(f"SELECT EXISTS (SELECT 1 FROM {part})"):  # noqa: S608
+            await self._execute(connection, f"ALTER TABLE {self._quoted}.{parent} DETACH PARTITION {part}")
+            if await self._database.value(connection, f"SELECT EXISTS (SELECT 1 FROM {part})"):  # noqa: S608
                 raise _InUse  # a row with an old id was committed while this waited for the lock
-            await connection.execute(f"DROP TABLE {part}")
+            await self._execute(connection, f"DROP TABLE {part}")
         return True
 
     async def _names(self, connection: Connection, parent: str) -> Sequence[str]:
-        found = await connection.fetch(
+        found = await self._database.ask(
+            connection,
             "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
-            " WHERE i.inhparent = $1::text::regclass ORDER BY 1",
-            f"{self._quoted}.{parent}",
+            " WHERE i.inhparent = :parent::text::regclass ORDER BY 1",
+            parent=f"{self._quoted}.{parent}",
         )
         return [row[0] for row in found if _NAME.fullmatch(row[0])]
 
     async def _is_empty(self, connection: Connection, parent: str) -> bool:
-        return bool(await connection.fetchval(f"SELECT NOT EXISTS (SELECT 1 FROM {self._quoted}.{parent})"))  # noqa: S608
+        sql = f"SELECT NOT EXISTS (SELECT 1 FROM {self._quoted}.{parent})"  # noqa: S608
+        return bool(await self._database.value(connection, sql))
+
+    async def _execute(self, connection: Connection, sql: str) -> None:
+        await self._database.driver.execute(connection, sql)
 
     async def _today(self, connection: Connection, hours: int = 0) -> datetime:
-        now = await connection.fetchval("SELECT clock_timestamp()") + self._database.ahead - timedelta(hours=hours)
+        now = await self._database.value(connection, "SELECT clock_timestamp()")
+        now += self._database.ahead - timedelta(hours=hours)
         utc: datetime = now.astimezone(UTC)
         return utc.replace(hour=0, minute=0, second=0, microsecond=0)
 

@@ -4,8 +4,24 @@
 -- ---------------------------------------------------------------- appending
 
 -- name: append
--- One event and its deliveries in one statement; gives the id back when it was new. Lanes come as text: asyncpg asks
--- the server about most other arrays first, three round trips on every new connection.
+-- One event with one destination, which is the usual case: no arrays to pack and unpack. Gives the id back when it was new.
+WITH event AS (
+    INSERT INTO postlude.postlude_event (event_id, type, version, source, entity, key, topic, content_type, payload,
+                                         digest, headers, correlation_id, causation_id, saga_id, subjects)
+    VALUES (:event_id, :type, :version, :source, :entity, :key, :topic, :content_type, :payload,
+            :digest, :headers::jsonb, :correlation_id, :causation_id, :saga_id, :subjects::text[])
+    ON CONFLICT DO NOTHING
+    RETURNING event_id
+)
+INSERT INTO postlude.postlude_delivery (event_id, destination, lane, key, priority, status, max_attempts, available_at)
+SELECT event_id, :destination, :lane, :delivery_key, :priority::smallint, :status, :max_attempts::integer,
+       coalesce(:available_at::timestamptz, clock_timestamp())
+  FROM event
+RETURNING event_id
+
+-- name: append_2
+-- The same with any number of destinations. Lanes come as text: asyncpg asks the server about most other
+-- arrays first, three round trips on every new connection.
 WITH event AS (
     INSERT INTO postlude.postlude_event (event_id, type, version, source, entity, key, topic, content_type, payload,
                                          digest, headers, correlation_id, causation_id, saga_id, subjects)
@@ -82,9 +98,11 @@ SELECT destination, lane, priority, status = 'pending' AS pending, count(*) AS e
  GROUP BY 1, 2, 3, 4
 
 -- name: read_pending
--- The hot read: at most :limit index rows of each lane, whatever is blocked.
+-- The hot read: at most :limit index rows of each lane, whatever is blocked. Usually nothing blocks at all: that is
+-- asked once, and spares a probe for every row.
 SELECT d.seq, d.event_id, d.lane, d.key, d.priority, d.status, d.attempts, d.max_attempts, d.starts,
-       d.key IS NOT NULL AND EXISTS (
+       d.key IS NOT NULL AND (SELECT EXISTS (
+           SELECT 1 FROM postlude.postlude_delivery b WHERE b.destination = :destination AND b.blocks)) AND EXISTS (
            SELECT 1 FROM postlude.postlude_delivery b
             WHERE b.destination = :destination AND b.key = d.key AND b.seq < d.seq AND b.blocks) AS blocked
   FROM unnest(:lanes::smallint[], :priorities::smallint[], :floors::bigint[]) AS t (lane, priority, floor)
@@ -117,11 +135,12 @@ SELECT k.key FROM unnest(:keys::text[], :seqs::bigint[]) AS k (key, seq)
                     WHERE b.destination = :destination AND b.key = k.key AND b.seq < k.seq AND b.blocks)
 
 -- name: events
--- Events by id; the bounds let the planner prune to the partitions of the batch.
+-- Events by id; the bounds let the planner prune to the partitions of the batch. The inner SELECT hides the ids from
+-- it: it would look up statistics for each of them, every time.
 SELECT event_id, type, version, source, entity, key, topic, content_type, payload, headers, correlation_id,
        causation_id, saga_id, created_at
   FROM postlude.postlude_event
- WHERE event_id = ANY(:event_ids::uuid[]) AND event_id BETWEEN :low AND :high
+ WHERE event_id = ANY((SELECT :event_ids::uuid[])::uuid[]) AND event_id BETWEEN :low AND :high
 
 -- name: has_due
 -- Is there anything a worker could deliver now to these destinations?
@@ -156,6 +175,13 @@ UPDATE postlude.postlude_delivery d
        available_at = clock_timestamp() + :ahead::interval + make_interval(secs => :lease)
   FROM free WHERE d.seq = free.seq
 RETURNING d.seq
+
+-- name: forgive
+-- Attempts that were lost to an outage: their worker did not die of them. Rows that somebody holds are left alone.
+UPDATE postlude.postlude_delivery SET starts = starts - 1
+ WHERE seq IN (SELECT seq FROM postlude.postlude_delivery
+                WHERE destination = :destination AND seq = ANY(:seqs::bigint[]) AND starts > 0
+                ORDER BY seq FOR UPDATE SKIP LOCKED)
 
 -- name: settle_sent
 -- Sent: the work is gone, the proof is there. A settle that starts after a burial finds no worker and changes nothing.
@@ -389,28 +415,51 @@ SELECT clock_timestamp()
 -- name: export_events
 SELECT event_id, type, version, source, entity, key, topic, content_type, payload, headers, correlation_id,
        causation_id, saga_id, created_at
-  FROM postlude.postlude_event
+  FROM postlude.postlude_event e
  WHERE event_id > :after AND (:since::timestamptz IS NULL OR created_at >= :since)
    AND (:until::timestamptz IS NULL OR created_at < :until) AND (:type::text IS NULL OR type = :type)
    AND (:key::text IS NULL OR key = :key) AND (:correlation::text IS NULL OR correlation_id = :correlation)
    AND (:saga::uuid IS NULL OR saga_id = :saga)
+   AND (:status::text IS NULL AND :destination::text IS NULL OR EXISTS (
+        SELECT 1 FROM postlude.postlude_delivery d WHERE d.event_id = e.event_id
+           AND (:status::text IS NULL OR d.status = :status)
+           AND (:destination::text IS NULL OR d.destination = :destination)) OR EXISTS (
+        SELECT 1 FROM postlude.postlude_receipt r WHERE r.event_id = e.event_id
+           AND (:status::text IS NULL OR r.outcome = :status)
+           AND (:destination::text IS NULL OR r.destination = :destination)))
  ORDER BY event_id LIMIT :limit
 
 -- name: audits
 SELECT id, at, actor, action, target, reason, detail FROM postlude.postlude_audit
- WHERE (:target::text IS NULL OR target = :target) ORDER BY at DESC, id LIMIT :limit
+ WHERE (:target::text IS NULL OR target = :target) AND (:actor::text IS NULL OR actor = :actor)
+   AND (:action::text IS NULL OR action = :action)
+   AND (:since::timestamptz IS NULL OR at >= :since) AND (:until::timestamptz IS NULL OR at < :until)
+   AND (:after::uuid IS NULL OR (at, id) < (SELECT at, id FROM postlude.postlude_audit WHERE id = :after))
+ ORDER BY at DESC, id DESC LIMIT :limit
 
 -- ---------------------------------------------------------------- actions
+-- As a page of an operation (:operation is not null) an action changes something only if the operation still stands
+-- at :was; then it stands at :cursor, in the same statement, and a row without an event says so. :seqs and :status say
+-- which deliveries were meant.
 
 -- name: requeue
 -- Dead letters get a fresh budget. The lock on the event keeps retention away until this commits.
-WITH kept AS (
+WITH page AS MATERIALIZED (
+    SELECT id FROM postlude.postlude_operation
+     WHERE id = :operation::uuid AND status = 'running' AND cursor = :was::text FOR UPDATE
+), kept AS (
     SELECT event_id FROM postlude.postlude_event WHERE event_id = ANY(:event_ids::uuid[]) FOR KEY SHARE
 ), target AS MATERIALIZED (
     SELECT d.seq, d.event_id, d.destination, d.attempts, d.last_error FROM postlude.postlude_delivery d
      WHERE d.event_id IN (SELECT event_id FROM kept) AND d.status = 'dead'
        AND (:destination::text IS NULL OR d.destination = :destination)
+       AND (:status::text IS NULL OR d.status = :status) AND (:seqs::bigint[] IS NULL OR d.seq = ANY(:seqs))
+       AND (:operation::uuid IS NULL OR EXISTS (SELECT 1 FROM page))
      ORDER BY d.seq FOR UPDATE OF d
+), advanced AS (
+    UPDATE postlude.postlude_operation o
+       SET cursor = :cursor::text, done = o.done + (SELECT count(*) FROM target), updated_at = clock_timestamp()
+      FROM page WHERE o.id = page.id
 ), changed AS (
     UPDATE postlude.postlude_delivery d
        SET status = 'failed', blocks = d.key IS NOT NULL, attempts = 0, starts = 0, available_at = clock_timestamp()
@@ -419,17 +468,27 @@ WITH kept AS (
     INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
     SELECT gen_random_uuid(), :actor, 'requeue', event_id::text, :reason,
            jsonb_build_object('destination', destination, 'prior_attempts', attempts, 'prior_error', last_error)
+           || CASE WHEN :operation::uuid IS NULL THEN '{}' ELSE jsonb_build_object('operation', :operation::uuid) END
       FROM target
 )
-SELECT event_id, destination FROM target ORDER BY seq
+SELECT event_id, seq FROM target UNION ALL SELECT NULL, 0 FROM page ORDER BY seq
 
 -- name: discard
 -- Given up by an operator: the receipt says so and by whom.
-WITH target AS MATERIALIZED (
+WITH page AS MATERIALIZED (
+    SELECT id FROM postlude.postlude_operation
+     WHERE id = :operation::uuid AND status = 'running' AND cursor = :was::text FOR UPDATE
+), target AS MATERIALIZED (
     SELECT d.seq, d.event_id, d.destination, d.status, d.attempts, d.last_error FROM postlude.postlude_delivery d
      WHERE d.event_id = ANY(:event_ids::uuid[]) AND d.status IN ('pending', 'failed', 'scheduled', 'dead')
        AND (:destination::text IS NULL OR d.destination = :destination)
+       AND (:status::text IS NULL OR d.status = :status) AND (:seqs::bigint[] IS NULL OR d.seq = ANY(:seqs))
+       AND (:operation::uuid IS NULL OR EXISTS (SELECT 1 FROM page))
      ORDER BY d.seq FOR UPDATE OF d
+), advanced AS (
+    UPDATE postlude.postlude_operation o
+       SET cursor = :cursor::text, done = o.done + (SELECT count(*) FROM target), updated_at = clock_timestamp()
+      FROM page WHERE o.id = page.id
 ), changed AS (
     DELETE FROM postlude.postlude_delivery d USING target WHERE d.seq = target.seq
 ), receipt AS (
@@ -439,17 +498,27 @@ WITH target AS MATERIALIZED (
     INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
     SELECT gen_random_uuid(), :actor, 'discard', event_id::text, :reason,
            jsonb_build_object('destination', destination, 'status', status, 'prior_attempts', attempts)
+           || CASE WHEN :operation::uuid IS NULL THEN '{}' ELSE jsonb_build_object('operation', :operation::uuid) END
       FROM target
 )
-SELECT event_id, destination FROM target ORDER BY seq
+SELECT event_id, seq FROM target UNION ALL SELECT NULL, 0 FROM page ORDER BY seq
 
 -- name: bury
 -- Made a dead letter by an operator.
-WITH target AS MATERIALIZED (
+WITH page AS MATERIALIZED (
+    SELECT id FROM postlude.postlude_operation
+     WHERE id = :operation::uuid AND status = 'running' AND cursor = :was::text FOR UPDATE
+), target AS MATERIALIZED (
     SELECT d.seq, d.event_id, d.destination, d.status, d.attempts FROM postlude.postlude_delivery d
      WHERE d.event_id = ANY(:event_ids::uuid[]) AND d.status IN ('pending', 'failed', 'scheduled')
        AND (:destination::text IS NULL OR d.destination = :destination)
+       AND (:status::text IS NULL OR d.status = :status) AND (:seqs::bigint[] IS NULL OR d.seq = ANY(:seqs))
+       AND (:operation::uuid IS NULL OR EXISTS (SELECT 1 FROM page))
      ORDER BY d.seq FOR UPDATE OF d
+), advanced AS (
+    UPDATE postlude.postlude_operation o
+       SET cursor = :cursor::text, done = o.done + (SELECT count(*) FROM target), updated_at = clock_timestamp()
+      FROM page WHERE o.id = page.id
 ), changed AS (
     UPDATE postlude.postlude_delivery d SET status = 'dead', blocks = false, last_error = :error
       FROM target WHERE d.seq = target.seq
@@ -457,13 +526,17 @@ WITH target AS MATERIALIZED (
     INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
     SELECT gen_random_uuid(), :actor, 'bury', event_id::text, :reason,
            jsonb_build_object('destination', destination, 'status', status, 'prior_attempts', attempts)
+           || CASE WHEN :operation::uuid IS NULL THEN '{}' ELSE jsonb_build_object('operation', :operation::uuid) END
       FROM target
 )
-SELECT event_id, destination FROM target ORDER BY seq
+SELECT event_id, seq FROM target UNION ALL SELECT NULL, 0 FROM page ORDER BY seq
 
 -- name: replay
--- Settled events go to one destination again, as new work.
-WITH kept AS (
+-- Stored events go to one destination again, as new work.
+WITH page AS MATERIALIZED (
+    SELECT id FROM postlude.postlude_operation
+     WHERE id = :operation::uuid AND status = 'running' AND cursor = :was::text FOR UPDATE
+), kept AS (
     SELECT event_id FROM postlude.postlude_event WHERE event_id = ANY(:event_ids::uuid[]) FOR KEY SHARE
 ), added AS (
     INSERT INTO postlude.postlude_delivery (event_id, destination, lane, key)
@@ -471,15 +544,21 @@ WITH kept AS (
       FROM unnest(:event_ids::uuid[], :destinations::text[], :lanes::smallint[], :keys::text[])
            WITH ORDINALITY AS r (event_id, destination, lane, key, position)
       JOIN kept USING (event_id)
+     WHERE :operation::uuid IS NULL OR EXISTS (SELECT 1 FROM page)
      ORDER BY r.position
     ON CONFLICT DO NOTHING
-    RETURNING event_id, destination
+    RETURNING event_id, destination, seq
+), advanced AS (
+    UPDATE postlude.postlude_operation o
+       SET cursor = :cursor::text, done = o.done + (SELECT count(*) FROM added), updated_at = clock_timestamp()
+      FROM page WHERE o.id = page.id
 ), audit AS (
     INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
     SELECT gen_random_uuid(), :actor, 'replay', event_id::text, :reason, jsonb_build_object('destination', destination)
+           || CASE WHEN :operation::uuid IS NULL THEN '{}' ELSE jsonb_build_object('operation', :operation::uuid) END
       FROM added
 )
-SELECT event_id, destination FROM added
+SELECT event_id, seq FROM added UNION ALL SELECT NULL, 0 FROM page ORDER BY seq
 
 -- name: pause
 WITH changed AS (
@@ -500,6 +579,145 @@ WITH changed AS (
     SELECT gen_random_uuid(), :actor, 'resume', name, :reason FROM changed
 )
 SELECT name FROM changed
+
+-- ---------------------------------------------------------------- operations
+
+-- name: begin_operation
+-- Nothing comes back when one of its kind is running.
+INSERT INTO postlude.postlude_operation (id, action, filter, destination, actor, reason, last_seq, total)
+VALUES (:id, :action, :filter::jsonb, :destination::text, :actor, :reason, :last_seq, :total)
+ON CONFLICT DO NOTHING
+RETURNING created_at
+
+-- name: running_operation
+-- The one of its kind that is running.
+SELECT id, action, filter::text AS filter, destination, actor, reason, status, cursor, last_seq, total, done,
+       created_at, updated_at, ended_at
+  FROM postlude.postlude_operation
+ WHERE status = 'running' AND action = :action AND coalesce(destination, '') = coalesce(:destination::text, '')
+   AND filter - 'since' - 'until' = :filter::jsonb - 'since' - 'until'
+
+-- name: operation
+SELECT id, action, filter::text AS filter, destination, actor, reason, status, cursor, last_seq, total, done,
+       created_at, updated_at, ended_at
+  FROM postlude.postlude_operation WHERE id = :id
+
+-- name: operations
+SELECT id, action, filter::text AS filter, destination, actor, reason, status, cursor, last_seq, total, done,
+       created_at, updated_at, ended_at
+  FROM postlude.postlude_operation WHERE :status::text IS NULL OR status = :status
+ ORDER BY created_at DESC, id LIMIT :limit
+
+-- name: open_page
+-- The deliveries that an operation is aimed at, oldest first: those that were there when it began.
+SELECT d.seq, d.event_id, d.destination, d.lane, d.key, d.priority, d.status, d.attempts, d.max_attempts,
+       d.available_at, d.blocks, d.last_error, e.type, e.correlation_id, e.created_at
+  FROM postlude.postlude_delivery d LEFT JOIN postlude.postlude_event e USING (event_id)
+ WHERE d.seq > :after AND d.seq <= :last_seq AND d.status = ANY(:statuses::text[])
+   AND (:destination::text IS NULL OR d.destination = :destination)
+   AND (:key::text IS NULL OR d.key = :key) AND (:type::text IS NULL OR e.type = :type)
+   AND (:correlation::text IS NULL OR e.correlation_id = :correlation) AND (:saga::uuid IS NULL OR e.saga_id = :saga)
+   AND (:since::timestamptz IS NULL OR e.created_at >= :since)
+   AND (:until::timestamptz IS NULL OR e.created_at < :until)
+ ORDER BY d.seq LIMIT :limit
+
+-- name: count_open
+SELECT count(*) FROM postlude.postlude_delivery d LEFT JOIN postlude.postlude_event e USING (event_id)
+ WHERE d.seq > :after AND d.seq <= :last_seq AND d.status = ANY(:statuses::text[])
+   AND (:destination::text IS NULL OR d.destination = :destination)
+   AND (:key::text IS NULL OR d.key = :key) AND (:type::text IS NULL OR e.type = :type)
+   AND (:correlation::text IS NULL OR e.correlation_id = :correlation) AND (:saga::uuid IS NULL OR e.saga_id = :saga)
+   AND (:since::timestamptz IS NULL OR e.created_at >= :since)
+   AND (:until::timestamptz IS NULL OR e.created_at < :until)
+
+-- name: event_page
+-- The stored events that a replay is aimed at, by id; the first seq tells the order of those made at the same time.
+SELECT e.event_id, e.type, e.key, e.created_at,
+       (SELECT min(r.seq) FROM postlude.postlude_receipt r WHERE r.event_id = e.event_id) AS seq
+  FROM postlude.postlude_event e
+ WHERE e.event_id > :after AND (:began::timestamptz IS NULL OR e.created_at <= :began)
+   AND (:key::text IS NULL OR e.key = :key) AND (:type::text IS NULL OR e.type = :type)
+   AND (:correlation::text IS NULL OR e.correlation_id = :correlation) AND (:saga::uuid IS NULL OR e.saga_id = :saga)
+   AND (:since::timestamptz IS NULL OR e.created_at >= :since)
+   AND (:until::timestamptz IS NULL OR e.created_at < :until)
+   AND (:status::text IS NULL AND :destination::text IS NULL OR EXISTS (
+        SELECT 1 FROM postlude.postlude_delivery d WHERE d.event_id = e.event_id
+           AND (:status::text IS NULL OR d.status = :status)
+           AND (:destination::text IS NULL OR d.destination = :destination)) OR EXISTS (
+        SELECT 1 FROM postlude.postlude_receipt r WHERE r.event_id = e.event_id
+           AND (:status::text IS NULL OR r.outcome = :status)
+           AND (:destination::text IS NULL OR r.destination = :destination)))
+ ORDER BY e.event_id LIMIT :limit
+
+-- name: count_events
+SELECT count(*) FROM postlude.postlude_event e
+ WHERE e.event_id > :after AND (:began::timestamptz IS NULL OR e.created_at <= :began)
+   AND (:key::text IS NULL OR e.key = :key) AND (:type::text IS NULL OR e.type = :type)
+   AND (:correlation::text IS NULL OR e.correlation_id = :correlation) AND (:saga::uuid IS NULL OR e.saga_id = :saga)
+   AND (:since::timestamptz IS NULL OR e.created_at >= :since)
+   AND (:until::timestamptz IS NULL OR e.created_at < :until)
+   AND (:status::text IS NULL AND :destination::text IS NULL OR EXISTS (
+        SELECT 1 FROM postlude.postlude_delivery d WHERE d.event_id = e.event_id
+           AND (:status::text IS NULL OR d.status = :status)
+           AND (:destination::text IS NULL OR d.destination = :destination)) OR EXISTS (
+        SELECT 1 FROM postlude.postlude_receipt r WHERE r.event_id = e.event_id
+           AND (:status::text IS NULL OR r.outcome = :status)
+           AND (:destination::text IS NULL OR r.destination = :destination)))
+
+-- name: resume_operation
+WITH resumed AS (
+    UPDATE postlude.postlude_operation SET updated_at = clock_timestamp()
+     WHERE id = :id AND status = 'running' RETURNING id, action
+), audit AS (
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
+    SELECT gen_random_uuid(), :actor, 'resume_operation', id::text, :reason, jsonb_build_object('action', action)
+      FROM resumed
+)
+SELECT id FROM resumed
+
+-- name: end_operation
+-- Done when every page was; only a cancellation is somebody's act.
+WITH ended AS (
+    UPDATE postlude.postlude_operation
+       SET status = :status, updated_at = clock_timestamp(), ended_at = clock_timestamp()
+     WHERE id = :id AND status = 'running' AND (:was::text IS NULL OR cursor = :was) RETURNING id, action, done
+), audit AS (
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
+    SELECT gen_random_uuid(), :actor, 'cancel_operation', id::text, :reason,
+           jsonb_build_object('action', action, 'done', done)
+      FROM ended WHERE :status = 'cancelled'
+)
+SELECT id FROM ended
+
+-- ---------------------------------------------------------------- duties
+
+-- name: duties
+-- Every duty a worker ever had, who has it now, and what came of it last.
+SELECT d.name, w.name AS owner, u.ran_at, u.next_at, u.rows, u.seconds, u.error
+  FROM postlude.postlude_destination d
+  LEFT JOIN postlude.postlude_lane l ON l.destination = d.name
+  LEFT JOIN postlude.postlude_worker w ON w.id = l.owner AND w.lease_until > clock_timestamp() + :ahead::interval
+  LEFT JOIN postlude.postlude_duty u ON u.name = d.name
+ WHERE d.kind = 'duty' ORDER BY d.name
+
+-- name: record_duty
+INSERT INTO postlude.postlude_duty (name, ran_at, next_at, rows, seconds, error)
+VALUES (:name, clock_timestamp() + :ahead::interval,
+        clock_timestamp() + :ahead::interval + make_interval(secs => :next_in), :rows, :seconds, :error::text)
+ON CONFLICT (name) DO UPDATE
+   SET ran_at = excluded.ran_at, next_at = excluded.next_at, rows = excluded.rows, seconds = excluded.seconds,
+       error = excluded.error
+
+-- name: disk_use
+-- Bytes with indexes, rows as the planner estimates them, and partitions, of every table of ours.
+SELECT c.relname AS name, sum(pg_total_relation_size(p.oid))::bigint AS bytes,
+       sum(greatest(p.reltuples, 0))::bigint AS rows, count(*) FILTER (WHERE p.oid <> c.oid) AS partitions
+  FROM pg_class c
+  JOIN pg_class p ON p.oid = c.oid AND c.relkind = 'r'
+    OR p.oid IN (SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = c.oid)
+ WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'postlude.postlude_meta'::regclass)
+   AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname LIKE 'postlude\_%'
+ GROUP BY c.oid, c.relname ORDER BY 2 DESC, 1
 
 -- ---------------------------------------------------------------- retention
 

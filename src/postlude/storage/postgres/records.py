@@ -9,11 +9,15 @@ from uuid import UUID
 import msgspec
 
 from postlude.core.delivery import StoredEvent
-from postlude.ports.store import Child, Filter, Story
+from postlude.ports.store import AuditFilter, Child, Filter, Story
 from postlude.storage.postgres import rows
 from postlude.storage.postgres.connection import Database
 
 EXPORT_PAGE = 500
+EVERY = AuditFilter()
+BURIED = '{"kind":"Buried"}'
+BY_IDS = {"seqs": None, "status": None, "operation": None, "was": None, "cursor": None}
+"""An action on events by id is no page of an operation."""
 _FIRST = UUID(int=0)
 
 
@@ -58,8 +62,10 @@ class PostgresRecords:
         found = await self._database.fetch("unserved", ahead=self._database.ahead)
         return {row["destination"]: row["entries"] for row in found}
 
-    async def audits(self, *, target: str | None, limit: int) -> list[dict[str, Any]]:
-        found = await self._dicts("audits", target=target, limit=limit)
+    async def audits(
+        self, *, target: str | None, limit: int, which: AuditFilter = EVERY, after: UUID | None = None
+    ) -> list[dict[str, Any]]:
+        found = await self._dicts("audits", target=target, limit=limit, after=after, **msgspec.structs.asdict(which))
         return [{**row, "detail": msgspec.json.decode(row["detail"])} for row in found]
 
     async def export(self, which: Filter) -> AsyncIterator[StoredEvent]:
@@ -81,10 +87,8 @@ class PostgresOperating:
     async def act(
         self, action: str, event_ids: Sequence[UUID], *, actor: str, reason: str, destination: str | None
     ) -> list[UUID]:
-        values: dict[str, Any] = {"event_ids": list(event_ids), "destination": destination}
-        if action == "bury":
-            values["error"] = '{"kind":"Buried"}'
-        found = await self._database.fetch(action, actor=actor, reason=reason, **values)
+        values: dict[str, Any] = {"event_ids": list(event_ids), "destination": destination, "error": BURIED}
+        found = await self._database.fetch(action, actor=actor, reason=reason, **values, **BY_IDS)
         return list(dict.fromkeys(row[0] for row in found))
 
     async def replay(self, children: Sequence[Child], *, actor: str, reason: str) -> list[UUID]:
@@ -96,6 +100,7 @@ class PostgresOperating:
             destinations=[child.destination for child in children],
             actor=actor,
             reason=reason,
+            **BY_IDS,
         )
         return [row[0] for row in found]
 

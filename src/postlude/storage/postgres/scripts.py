@@ -26,7 +26,7 @@ class PostgresScripts:
 
     def append(self, prepared: Sequence[Prepared]) -> Script[list[UUID]]:
         if len(prepared) == 1:
-            events, call = prepared, Call(self._statements["append"], _one(prepared[0]))
+            events, call = prepared, self._append_one(prepared[0])
         else:
             events = distinct(prepared)
             call = Call(self._statements["append_many"], _many(events))
@@ -35,6 +35,19 @@ class PostgresScripts:
             new = {row[0] for row in rows}
             yield from self._compare([one for one in events if one.event_id not in new])
         return [one.event_id for one in prepared]
+
+    def _append_one(self, prepared: Prepared) -> Call:
+        values = msgspec.structs.asdict(prepared)
+        values["subjects"] = list(prepared.subjects) or None
+        values["status"] = prepared.status
+        if len(prepared.routes) == 1:
+            route = prepared.routes[0]
+            values |= {"destination": route.destination, "lane": route.lane, "delivery_key": route.key}
+            return Call(self._statements["append"], values)
+        values["destinations"] = [route.destination for route in prepared.routes]
+        values["lanes"] = [str(route.lane) for route in prepared.routes]
+        values["keys"] = [route.key for route in prepared.routes]
+        return Call(self._statements["append_2"], values)
 
     def _compare(self, known: Sequence[Prepared]) -> Script[None]:
         """Only when an id was there already: same content is fine, other content is not."""
@@ -62,19 +75,6 @@ class PostgresScripts:
         }
         rows = yield Call(self._statements["settle_handled"], values)
         return bool(rows)
-
-
-def _one(prepared: Prepared) -> dict[str, Any]:
-    values: dict[str, Any] = {name: getattr(prepared, name) for name in _SAME}
-    values["subjects"] = list(prepared.subjects) or None
-    values["priority"] = prepared.priority
-    values["status"] = prepared.status
-    values["max_attempts"] = prepared.max_attempts
-    values["available_at"] = prepared.available_at
-    values["destinations"] = [route.destination for route in prepared.routes]
-    values["lanes"] = [str(route.lane) for route in prepared.routes]
-    values["keys"] = [route.key for route in prepared.routes]
-    return values
 
 
 def _many(prepared: Sequence[Prepared]) -> dict[str, Any]:

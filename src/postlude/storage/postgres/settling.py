@@ -59,6 +59,9 @@ class PostgresSettling:
         )
         return {row[0] for row in found}
 
+    async def forgive(self, destination: str, seqs: Sequence[int]) -> None:
+        await self._database.fetch("forgive", destination=destination, seqs=list(seqs))
+
     async def condemn(self, destination: str, delivery: Delivery, error: str) -> bool:
         async with self._database.transaction() as connection:
             born = await self._database.fetch_on(

@@ -3,43 +3,59 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from functools import partial
 from typing import Any
-
-import asyncpg
 
 from postlude.errors import DatabaseUnavailable
 from postlude.ports.clock import Clock
-from postlude.ports.store import Operating, Ownership, Reading, Records, Schema, Scripts, Settling, Upkeep
+from postlude.ports.store import Operating, Operations, Ownership, Reading, Records, Schema, Scripts, Settling, Upkeep
 from postlude.storage import migrate, statements
-from postlude.storage.postgres.connection import SESSION, Database, PoolOptions, translated
+from postlude.storage.postgres.connection import Database
+from postlude.storage.postgres.driver import PoolOptions
+from postlude.storage.postgres.driver_choice import open_driver
+from postlude.storage.postgres.operations import PostgresOperations
 from postlude.storage.postgres.ownership import PostgresOwnership
-from postlude.storage.postgres.partitions import Partitions
 from postlude.storage.postgres.reading import PostgresReading
 from postlude.storage.postgres.records import PostgresOperating, PostgresRecords
 from postlude.storage.postgres.schema import PostgresSchema
 from postlude.storage.postgres.scripts import PostgresScripts
 from postlude.storage.postgres.settling import PostgresSettling
+from postlude.storage.postgres.sync import sync_transaction
+from postlude.storage.postgres.upkeep import PostgresUpkeep
 
 CHANNEL = "postlude_wakeup"
 PACKAGE = "postlude.storage.postgres"
 RECONNECT = 1.0
+log = logging.getLogger("postlude.store")
 
 
 class PostgresStore:
     dialect = "postgres"
 
-    def __init__(self, dsn: str, *, clock: Clock, schema: str = "public", pool: PoolOptions | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock,
+        schema: str = "public",
+        pool: PoolOptions | None = None,
+        driver: str | None = None,
+    ) -> None:
         named = statements.load(PACKAGE, schema=schema)
         self._quoted = '"' + schema.replace('"', '""') + '"'
-        self.database = Database(dsn, named, clock=clock, options=pool or PoolOptions())
+        self._url = url
+        options = pool or PoolOptions()
+        self.database = Database(partial(open_driver, url, driver), named, clock=clock, options=options)
         self.reading: Reading = PostgresReading(self.database)
         self.settling: Settling = PostgresSettling(self.database)
         self.scripts: Scripts = PostgresScripts(named)
         self.ownership: Ownership = PostgresOwnership(self.database)
         self.records: Records = PostgresRecords(self.database)
         self.operating: Operating = PostgresOperating(self.database)
+        self.operations: Operations = PostgresOperations(self.database)
         self.upkeep: Upkeep = PostgresUpkeep(self.database, schema)
         self.schema: Schema = PostgresSchema(self.database, migrate.load(PACKAGE, schema=schema), schema)
 
@@ -50,29 +66,33 @@ class PostgresStore:
         await self.database.close()
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    async def transaction(self) -> AsyncIterator[Any]:
         async with self.database.transaction() as connection:
             yield connection
+
+    def sync_transaction(self) -> AbstractContextManager[Any]:
+        return sync_transaction(self._url)
 
     def abandon(self, handle: object) -> None:
         """Nothing to take away: a thread cannot use a connection of this loop."""
 
     async def server(self) -> dict[str, Any]:
         async with self.database.connection() as connection:
-            row = await connection.fetchrow(
+            found = await self.database.ask(
+                connection,
                 "SELECT current_setting('server_version') AS version, clock_timestamp() AS now,"
-                " current_setting('max_connections')::int AS max_connections,"
+                " current_setting('max_connections')::int AS max_connections, current_setting('jit') AS jit,"
                 " (SELECT count(*) FROM pg_stat_activity) AS connections, pg_is_in_recovery() AS standby,"
                 " (SELECT max(to_date(right(c.relname, 8), 'YYYYMMDD')) - (clock_timestamp() AT TIME ZONE 'UTC')::date"
                 "    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
-                "   WHERE i.inhparent = to_regclass($1) AND c.relname ~ '^postlude_event_[0-9]{8}$')"
+                "   WHERE i.inhparent = to_regclass(:event) AND c.relname ~ '^postlude_event_[0-9]{8}$')"
                 "   AS partitions_ahead_days,"
-                " (SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree(to_regclass($1)))::bigint AS event_bytes,"
-                " (SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree(to_regclass($2)))::bigint AS receipt_bytes,"
-                " pg_total_relation_size(to_regclass($3)) AS delivery_bytes",
-                *(f"{self._quoted}.postlude_{name}" for name in ("event", "receipt", "delivery")),
+                " (SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree(to_regclass(:event)))::bigint AS event_bytes,"
+                " (SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree(to_regclass(:receipt)))::bigint AS receipt_bytes,"
+                " pg_total_relation_size(to_regclass(:delivery)) AS delivery_bytes",
+                **{name: f"{self._quoted}.postlude_{name}" for name in ("event", "receipt", "delivery")},
             )
-        return {} if row is None else dict(row)
+        return {**found[0], "is_pooled": bool(self.database.is_pooled)}
 
     @asynccontextmanager
     async def listen(self, wake: Callable[[], None]) -> AsyncIterator[None]:
@@ -88,43 +108,26 @@ class PostgresStore:
         """On a connection of its own; a lost one only costs latency, so it is made again at leisure."""
         while True:
             with suppress(DatabaseUnavailable):
+                await self.database.look()
+                if self.database.is_pooled:
+                    log.info(
+                        "PostgreSQL is reached through a pooler, where LISTEN does not work: polling finds the work"
+                    )
+                    return
                 await self._listen_once(wake)
             await asyncio.sleep(RECONNECT)
 
     async def _listen_once(self, wake: Callable[[], None]) -> None:
-        lost = asyncio.Event()
-        with translated():
-            connection = await asyncpg.connect(self.database.dsn, timeout=10, server_settings=SESSION)
-            connection.add_termination_listener(lambda _: lost.set())
+        driver = self.database.driver
+        connection = await self.database.connect()
+        with self.database.translated():
             try:
-                await connection.add_listener(CHANNEL, lambda *_: wake())
-                await lost.wait()
+                await driver.listen(connection, CHANNEL, wake)
             finally:
-                connection.terminate()
+                driver.terminate(connection)
 
     async def hint(self) -> None:
+        # A hint may get lost: its commit need not wait for the disk.
         async with self.database.connection() as connection:
-            await connection.execute(f"NOTIFY {CHANNEL}")
-
-
-class PostgresUpkeep:
-    """Retention: days are retired as partitions; ids that are not ours go in batches."""
-
-    def __init__(self, database: Database, schema: str) -> None:
-        self._database = database
-        self._partitions = Partitions(database, schema)
-
-    async def make_partitions(self, days: int) -> list[str]:
-        return await self._partitions.make(days)
-
-    async def retire_partitions(self, hours: int) -> list[str]:
-        return await self._partitions.retire(hours)
-
-    async def prune(self, *, events_hours: int, dead_hours: int, limit: int) -> int:
-        pruned = 0
-        duties = [("prune_events", events_hours), ("prune_receipts", events_hours), ("prune_dead", dead_hours)]
-        for name, hours in duties:
-            if hours > 0:
-                found = await self._database.fetch(name, hours=hours, limit=limit, ahead=self._database.ahead)
-                pruned += found[0][0]
-        return pruned
+            sql = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(:channel, '')"
+            await self.database.ask(connection, sql, channel=CHANNEL)

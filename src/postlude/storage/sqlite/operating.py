@@ -18,6 +18,8 @@ STEPS = {
     "bury": ("bury_2",),
 }
 BURIED = '{"kind":"Buried"}'
+BY_IDS = {"seqs": None, "status": None, "detail": None}
+"""An action on events by id is no page of an operation."""
 
 
 class SqliteOperating:
@@ -28,13 +30,13 @@ class SqliteOperating:
         self, action: str, event_ids: Sequence[UUID], *, actor: str, reason: str, destination: str | None
     ) -> list[UUID]:
         values = rows.ids(event_ids)
-        values |= {"actor": actor, "reason": reason, "destination": destination, "error": BURIED}
+        values |= {"actor": actor, "reason": reason, "destination": destination, "error": BURIED, **BY_IDS}
         changed = await self._database.write(lambda session: _act(session, action, values))
         return [event_id for event_id in dict.fromkeys(event_ids) if str(event_id) in changed]
 
     async def replay(self, children: Sequence[Child], *, actor: str, reason: str) -> list[UUID]:
         values = rows.children(children)
-        values |= {"actor": actor, "reason": reason}
+        values |= {"actor": actor, "reason": reason, "detail": None}
         return await self._database.write(lambda session: _replay(session, values))
 
     async def pause(self, destination: str, *, actor: str, reason: str) -> bool:

@@ -134,6 +134,11 @@ UPDATE postlude_delivery AS d
           AND l.owner = :worker)
 RETURNING seq
 
+-- name: forgive
+-- Attempts that were lost to an outage: their worker did not die of them.
+UPDATE postlude_delivery SET starts = max(starts - 1, 0)
+ WHERE destination = :destination AND seq IN (SELECT value FROM json_each(:seqs))
+
 -- name: settle_sent
 -- Sent: the proof is there. A settle that starts after a burial finds no worker and changes nothing.
 INSERT INTO postlude_receipt (event_id, destination, attempts, seq, worker, settled_at)
@@ -348,27 +353,41 @@ SELECT (julianday('now') - 2440587.5) * 86400.0
 -- name: export_events
 SELECT event_id, type, version, source, entity, key, topic, content_type, CAST(payload AS BLOB), headers,
        correlation_id, causation_id, saga_id, created_at
-  FROM postlude_event
+  FROM postlude_event e
  WHERE event_id > :after AND (:type IS NULL OR type = :type) AND (:key IS NULL OR key = :key)
    AND (:correlation IS NULL OR correlation_id = :correlation) AND (:saga IS NULL OR saga_id = :saga)
    AND (:since IS NULL OR created_at >= :since) AND (:until IS NULL OR created_at < :until)
+   AND (:status IS NULL AND :destination IS NULL OR EXISTS (
+        SELECT 1 FROM postlude_delivery d WHERE d.event_id = e.event_id
+           AND (:status IS NULL OR d.status = :status)
+           AND (:destination IS NULL OR d.destination = :destination)) OR EXISTS (
+        SELECT 1 FROM postlude_receipt r WHERE r.event_id = e.event_id
+           AND (:status IS NULL OR r.outcome = :status)
+           AND (:destination IS NULL OR r.destination = :destination)))
  ORDER BY event_id LIMIT :limit
 
 -- name: audits
 SELECT id, at, actor, action, target, reason, detail FROM postlude_audit
- WHERE (:target IS NULL OR target = :target) ORDER BY at DESC, id LIMIT :limit
+ WHERE (:target IS NULL OR target = :target) AND (:actor IS NULL OR actor = :actor)
+   AND (:action IS NULL OR action = :action) AND (:since IS NULL OR at >= :since) AND (:until IS NULL OR at < :until)
+   AND (:after IS NULL OR (at, id) < (SELECT at, id FROM postlude_audit WHERE id = :after))
+ ORDER BY at DESC, id DESC LIMIT :limit
 
 -- ---------------------------------------------------------------- actions
 -- The audit record is written first, from the rows as they were. uuid_text is ours; see connection.py.
+-- A page of an operation ends with end_operation, in the same transaction, which says whether it counts.
 
 -- name: requeue
 -- Dead letters get a fresh budget.
 INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
 SELECT randomblob(16), :now, :actor, 'requeue', uuid_text(d.event_id), :reason,
-       json_object('destination', d.destination, 'prior_attempts', d.attempts, 'prior_error', d.last_error)
+       json_patch(json_object('destination', d.destination, 'prior_attempts', d.attempts, 'prior_error', d.last_error),
+                  coalesce(:detail, '{}'))
   FROM postlude_delivery d
  WHERE d.event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places)) AND d.status = 'dead'
    AND (:destination IS NULL OR d.destination = :destination)
+   AND (:status IS NULL OR d.status = :status)
+   AND (:seqs IS NULL OR d.seq IN (SELECT value FROM json_each(:seqs)))
    AND EXISTS (SELECT 1 FROM postlude_event e WHERE e.event_id = d.event_id)
 RETURNING target
 
@@ -377,17 +396,22 @@ UPDATE postlude_delivery AS d
    SET status = 'failed', blocks = d.key IS NOT NULL, attempts = 0, starts = 0, available_at = :now
  WHERE d.event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places)) AND d.status = 'dead'
    AND (:destination IS NULL OR d.destination = :destination)
+   AND (:status IS NULL OR d.status = :status)
+   AND (:seqs IS NULL OR d.seq IN (SELECT value FROM json_each(:seqs)))
    AND EXISTS (SELECT 1 FROM postlude_event e WHERE e.event_id = d.event_id)
 
 -- name: discard
 -- Given up by an operator: the receipt says so and by whom.
 INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
 SELECT randomblob(16), :now, :actor, 'discard', uuid_text(d.event_id), :reason,
-       json_object('destination', d.destination, 'status', d.status, 'prior_attempts', d.attempts)
+       json_patch(json_object('destination', d.destination, 'status', d.status, 'prior_attempts', d.attempts),
+                  coalesce(:detail, '{}'))
   FROM postlude_delivery d
  WHERE d.event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places))
    AND d.status IN ('pending', 'failed', 'scheduled', 'dead')
    AND (:destination IS NULL OR d.destination = :destination)
+   AND (:status IS NULL OR d.status = :status)
+   AND (:seqs IS NULL OR d.seq IN (SELECT value FROM json_each(:seqs)))
 RETURNING target
 
 -- name: discard_2
@@ -396,22 +420,29 @@ SELECT d.event_id, d.destination, 'discarded', d.attempts, d.seq, :actor, :now F
  WHERE d.event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places))
    AND d.status IN ('pending', 'failed', 'scheduled', 'dead')
    AND (:destination IS NULL OR d.destination = :destination)
+   AND (:status IS NULL OR d.status = :status)
+   AND (:seqs IS NULL OR d.seq IN (SELECT value FROM json_each(:seqs)))
 
 -- name: discard_3
-DELETE FROM postlude_delivery
- WHERE event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places))
-   AND status IN ('pending', 'failed', 'scheduled', 'dead')
-   AND (:destination IS NULL OR destination = :destination)
+DELETE FROM postlude_delivery AS d
+ WHERE d.event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places))
+   AND d.status IN ('pending', 'failed', 'scheduled', 'dead')
+   AND (:destination IS NULL OR d.destination = :destination)
+   AND (:status IS NULL OR d.status = :status)
+   AND (:seqs IS NULL OR d.seq IN (SELECT value FROM json_each(:seqs)))
 
 -- name: bury
 -- Made a dead letter by an operator.
 INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
 SELECT randomblob(16), :now, :actor, 'bury', uuid_text(d.event_id), :reason,
-       json_object('destination', d.destination, 'status', d.status, 'prior_attempts', d.attempts)
+       json_patch(json_object('destination', d.destination, 'status', d.status, 'prior_attempts', d.attempts),
+                  coalesce(:detail, '{}'))
   FROM postlude_delivery d
  WHERE d.event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places))
    AND d.status IN ('pending', 'failed', 'scheduled')
    AND (:destination IS NULL OR d.destination = :destination)
+   AND (:status IS NULL OR d.status = :status)
+   AND (:seqs IS NULL OR d.seq IN (SELECT value FROM json_each(:seqs)))
 RETURNING target
 
 -- name: bury_2
@@ -419,6 +450,8 @@ UPDATE postlude_delivery AS d SET status = 'dead', blocks = false, last_error = 
  WHERE d.event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places))
    AND d.status IN ('pending', 'failed', 'scheduled')
    AND (:destination IS NULL OR d.destination = :destination)
+   AND (:status IS NULL OR d.status = :status)
+   AND (:seqs IS NULL OR d.seq IN (SELECT value FROM json_each(:seqs)))
 
 -- name: replay
 -- Settled events go to a destination again, as new work: [id at, destination, lane, key].
@@ -432,7 +465,8 @@ RETURNING seq
 
 -- name: replay_2
 INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
-SELECT randomblob(16), :now, :actor, 'replay', uuid_text(event_id), :reason, json_object('destination', destination)
+SELECT randomblob(16), :now, :actor, 'replay', uuid_text(event_id), :reason,
+       json_patch(json_object('destination', destination), coalesce(:detail, '{}'))
   FROM postlude_delivery WHERE seq IN (SELECT value FROM json_each(:seqs))
 RETURNING target
 
@@ -453,6 +487,130 @@ RETURNING name
 -- name: resume_2
 INSERT INTO postlude_audit (id, at, actor, action, target, reason)
 VALUES (randomblob(16), :now, :actor, 'resume', :destination, :reason)
+
+-- ---------------------------------------------------------------- operations
+
+-- name: begin_operation
+-- Nothing comes back when one of its kind is running.
+INSERT INTO postlude_operation (id, action, filter, destination, actor, reason, last_seq, total, created_at, updated_at)
+VALUES (:id, :action, :filter, :destination, :actor, :reason, :last_seq, :total, :now, :now)
+ON CONFLICT DO NOTHING
+RETURNING created_at
+
+-- name: running_operation
+-- The one of its kind that is running.
+SELECT id, action, filter, destination, actor, reason, status, cursor, last_seq, total, done, created_at, updated_at,
+       ended_at
+  FROM postlude_operation
+ WHERE status = 'running' AND action = :action AND coalesce(destination, '') = coalesce(:destination, '')
+   AND json_remove(filter, '$.since', '$.until') = json_remove(:filter, '$.since', '$.until')
+
+-- name: operation
+SELECT id, action, filter, destination, actor, reason, status, cursor, last_seq, total, done, created_at, updated_at,
+       ended_at
+  FROM postlude_operation WHERE id = :id
+
+-- name: operations
+SELECT id, action, filter, destination, actor, reason, status, cursor, last_seq, total, done, created_at, updated_at,
+       ended_at
+  FROM postlude_operation WHERE :status IS NULL OR status = :status ORDER BY created_at DESC, id LIMIT :limit
+
+-- name: open_page
+-- The deliveries that an operation is aimed at, oldest first: those that were there when it began.
+SELECT d.seq, d.event_id, d.destination, d.lane, d.key, d.priority, d.status, d.attempts, d.max_attempts,
+       d.available_at, d.blocks, d.last_error, e.type, e.correlation_id, e.created_at
+  FROM postlude_delivery d LEFT JOIN postlude_event e USING (event_id)
+ WHERE d.seq > :after AND d.seq <= :last_seq AND d.status IN (SELECT value FROM json_each(:statuses))
+   AND (:destination IS NULL OR d.destination = :destination)
+   AND (:key IS NULL OR d.key = :key) AND (:type IS NULL OR e.type = :type)
+   AND (:correlation IS NULL OR e.correlation_id = :correlation) AND (:saga IS NULL OR e.saga_id = :saga)
+   AND (:since IS NULL OR e.created_at >= :since) AND (:until IS NULL OR e.created_at < :until)
+ ORDER BY d.seq LIMIT :limit
+
+-- name: count_open
+SELECT count(*) FROM postlude_delivery d LEFT JOIN postlude_event e USING (event_id)
+ WHERE d.seq > :after AND d.seq <= :last_seq AND d.status IN (SELECT value FROM json_each(:statuses))
+   AND (:destination IS NULL OR d.destination = :destination)
+   AND (:key IS NULL OR d.key = :key) AND (:type IS NULL OR e.type = :type)
+   AND (:correlation IS NULL OR e.correlation_id = :correlation) AND (:saga IS NULL OR e.saga_id = :saga)
+   AND (:since IS NULL OR e.created_at >= :since) AND (:until IS NULL OR e.created_at < :until)
+
+-- name: event_page
+-- The stored events that a replay is aimed at, in the order in which they were written.
+SELECT e.rowid AS position, e.event_id, e.type, e.key, e.created_at FROM postlude_event e
+ WHERE e.rowid > :after AND (:began IS NULL OR e.created_at <= :began)
+   AND (:key IS NULL OR e.key = :key) AND (:type IS NULL OR e.type = :type)
+   AND (:correlation IS NULL OR e.correlation_id = :correlation) AND (:saga IS NULL OR e.saga_id = :saga)
+   AND (:since IS NULL OR e.created_at >= :since) AND (:until IS NULL OR e.created_at < :until)
+   AND (:status IS NULL AND :destination IS NULL OR EXISTS (
+        SELECT 1 FROM postlude_delivery d WHERE d.event_id = e.event_id
+           AND (:status IS NULL OR d.status = :status)
+           AND (:destination IS NULL OR d.destination = :destination)) OR EXISTS (
+        SELECT 1 FROM postlude_receipt r WHERE r.event_id = e.event_id
+           AND (:status IS NULL OR r.outcome = :status)
+           AND (:destination IS NULL OR r.destination = :destination)))
+ ORDER BY e.rowid LIMIT :limit
+
+-- name: count_events
+SELECT count(*) FROM postlude_event e
+ WHERE e.rowid > :after AND (:began IS NULL OR e.created_at <= :began)
+   AND (:key IS NULL OR e.key = :key) AND (:type IS NULL OR e.type = :type)
+   AND (:correlation IS NULL OR e.correlation_id = :correlation) AND (:saga IS NULL OR e.saga_id = :saga)
+   AND (:since IS NULL OR e.created_at >= :since) AND (:until IS NULL OR e.created_at < :until)
+   AND (:status IS NULL AND :destination IS NULL OR EXISTS (
+        SELECT 1 FROM postlude_delivery d WHERE d.event_id = e.event_id
+           AND (:status IS NULL OR d.status = :status)
+           AND (:destination IS NULL OR d.destination = :destination)) OR EXISTS (
+        SELECT 1 FROM postlude_receipt r WHERE r.event_id = e.event_id
+           AND (:status IS NULL OR r.outcome = :status)
+           AND (:destination IS NULL OR r.destination = :destination)))
+
+-- name: resume_operation
+UPDATE postlude_operation SET updated_at = :now WHERE id = :id AND status = 'running'
+RETURNING action
+
+-- name: resume_operation_2
+INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
+VALUES (randomblob(16), :now, :actor, 'resume_operation', uuid_text(:id), :reason, json_object('action', :action))
+
+-- name: end_operation
+-- The end of a page (it goes on running, at another cursor) or of all of it; only if it still stands at :was.
+UPDATE postlude_operation
+   SET status = :status, cursor = coalesce(:cursor, cursor), done = done + :changed, updated_at = :now,
+       ended_at = CASE WHEN :status <> 'running' THEN :now END
+ WHERE id = :id AND status = 'running' AND (:was IS NULL OR cursor = :was)
+RETURNING action, done
+
+-- name: end_operation_2
+-- Only a cancellation is somebody's act.
+INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
+VALUES (randomblob(16), :now, :actor, 'cancel_operation', uuid_text(:id), :reason,
+        json_object('action', :action, 'done', :done))
+
+-- ---------------------------------------------------------------- duties
+
+-- name: duties
+-- Every duty a worker ever had, who has it now, and what came of it last.
+SELECT d.name, w.name AS owner, u.ran_at, u.next_at, u.rows, u.seconds, u.error
+  FROM postlude_destination d
+  LEFT JOIN postlude_lane l ON l.destination = d.name
+  LEFT JOIN postlude_worker w ON w.id = l.owner AND w.lease_until > :now
+  LEFT JOIN postlude_duty u ON u.name = d.name
+ WHERE d.kind = 'duty' ORDER BY d.name
+
+-- name: record_duty
+INSERT INTO postlude_duty (name, ran_at, next_at, rows, seconds, error)
+VALUES (:name, :now, :now + :next_in, :rows, :seconds, :error)
+ON CONFLICT (name) DO UPDATE
+   SET ran_at = excluded.ran_at, next_at = excluded.next_at, rows = excluded.rows, seconds = excluded.seconds,
+       error = excluded.error
+
+-- name: disk_use
+-- Bytes of every table of ours with its indexes; needs the table dbstat, which some builds lack.
+SELECT m.tbl_name AS name, sum(s.pgsize) AS bytes
+  FROM sqlite_master m JOIN dbstat s ON s.name = m.name AND s.aggregate = TRUE
+ WHERE m.tbl_name LIKE 'postlude!_%' ESCAPE '!' AND m.type IN ('table', 'index')
+ GROUP BY m.tbl_name ORDER BY 2 DESC, 1
 
 -- ---------------------------------------------------------------- retention
 

@@ -10,12 +10,13 @@ from uuid import UUID
 
 from postlude.core.delivery import StoredEvent
 from postlude.core.statement import Row
-from postlude.ports.store import Filter, Story
+from postlude.ports.store import AuditFilter, Filter, Story
 from postlude.storage.sqlite import rows
 from postlude.storage.sqlite.database import Database
 from postlude.storage.sqlite.session import Session
 
 EXPORT_PAGE = 500
+EVERY = AuditFilter()
 
 
 class SqliteRecords:
@@ -29,12 +30,12 @@ class SqliteRecords:
         return await self._mappings("stats")
 
     async def list_open(self, which: Filter, *, after: int, limit: int) -> list[dict[str, Any]]:
-        return await self._mappings("list_open", after=after, limit=limit, **_filter(which))
+        return await self._mappings("list_open", after=after, limit=limit, **filter_values(which))
 
     async def list_settled(self, which: Filter, *, after: tuple[UUID, int], limit: int) -> list[dict[str, Any]]:
         after_event, seq = after
         values = {"after_event": after_event.bytes, "after": seq, "limit": limit}
-        return await self._mappings("list_settled", **values, **_filter(which))
+        return await self._mappings("list_settled", **values, **filter_values(which))
 
     async def story(self, event_id: UUID) -> Story | None:
         return await self._database.read(lambda session: _story(session, event_id))
@@ -48,11 +49,15 @@ class SqliteRecords:
     async def unserved(self) -> dict[str, int]:
         return dict(await self._database.read(lambda session: session.fetch("unserved")))
 
-    async def audits(self, *, target: str | None, limit: int) -> list[dict[str, Any]]:
-        return await self._mappings("audits", target=target, limit=limit)
+    async def audits(
+        self, *, target: str | None, limit: int, which: AuditFilter = EVERY, after: UUID | None = None
+    ) -> list[dict[str, Any]]:
+        values: dict[str, Any] = {"target": target, "actor": which.actor, "action": which.action, "limit": limit}
+        values |= {"since": _bound(which.since), "until": _bound(which.until), "after": after and after.bytes}
+        return await self._mappings("audits", **values)
 
     async def export(self, which: Filter) -> AsyncIterator[StoredEvent]:
-        after, values = b"", _filter(which)
+        after, values = b"", filter_values(which)
         while True:
             page = await self._database.read(partial(_page, after=after, values=values))
             for row in page:
@@ -83,7 +88,7 @@ def _story(session: Session, event_id: UUID) -> Story | None:
     )
 
 
-def _filter(which: Filter) -> dict[str, Any]:
+def filter_values(which: Filter) -> dict[str, Any]:
     return {
         "status": which.status,
         "type": which.type,

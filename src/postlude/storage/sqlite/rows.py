@@ -88,6 +88,7 @@ def _same(value: Any) -> Any:
 _TYPES: dict[str, Any] = {
     **dict.fromkeys(("id", "event_id", "worker"), uuid),
     **dict.fromkeys(("at", "available_at", "created_at", "settled_at", "seen_at", "paused_at"), moment),
+    **dict.fromkeys(("updated_at", "ended_at", "ran_at", "next_at"), moment),
     "blocks": bool,
     "detail": msgspec.json.decode,
 }

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from uuid import uuid4
 
-from postlude.errors import LanesDiffer
+from postlude.errors import ConfigurationError, LanesDiffer
 from postlude.ports.store import SchemaStatus
 from postlude.storage.migrate import Migration, Phase, pending
 from postlude.storage.sqlite.database import Database
@@ -40,6 +40,12 @@ class SqliteSchema:
         known = f"('lanes', '{lanes}'), ('installation', lower(hex(randomblob(16))))"
         meta = f"INSERT OR IGNORE INTO postlude_meta (name, value) VALUES {known};\n"  # noqa: S608 - no word of others
         return "\n".join([f"{LEDGER};\n", *steps, meta])
+
+    def grants(self, part: str, role: str) -> str:
+        raise ConfigurationError(
+            f"SQLite has no roles, so {role} cannot be made for {part}",
+            hint="Whoever may write the file may do everything: guard the file.",
+        )
 
     def _status(self, session: Session) -> SchemaStatus:
         applied = _applied_steps(session.connection)

@@ -34,6 +34,10 @@ class SqliteSettling:
         found = await self._database.write(lambda session: session.fetch("record", **values))
         return {row[0] for row in found}
 
+    async def forgive(self, destination: str, seqs: Sequence[int]) -> None:
+        given = rows.json(list(seqs))
+        await self._database.write(lambda session: session.fetch("forgive", destination=destination, seqs=given))
+
     async def condemn(self, destination: str, delivery: Delivery, error: str) -> bool:
         values = {"event_id": delivery.event_id.bytes, "destination": destination, "lane": delivery.lane}
         values |= {"key": delivery.key, "attempts": delivery.attempts}

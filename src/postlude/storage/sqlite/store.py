@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager
 from typing import Any
 
 from postlude.ports.clock import Clock
-from postlude.ports.store import Operating, Ownership, Reading, Records, Schema, Scripts, Settling, Upkeep
+from postlude.ports.store import Operating, Operations, Ownership, Reading, Records, Schema, Scripts, Settling, Upkeep
 from postlude.storage import migrate, statements
 from postlude.storage.sqlite import rows
-from postlude.storage.sqlite.connection import require_file
+from postlude.storage.sqlite.connection import connect, require_file
 from postlude.storage.sqlite.database import Database
+from postlude.storage.sqlite.faults import translated
 from postlude.storage.sqlite.operating import SqliteOperating
+from postlude.storage.sqlite.operations import SqliteOperations
 from postlude.storage.sqlite.ownership import SqliteOwnership
 from postlude.storage.sqlite.reading import SqliteReading
 from postlude.storage.sqlite.records import SqliteRecords
@@ -33,6 +35,7 @@ class SqliteStore:
     def __init__(self, path: str, *, clock: Clock, busy_timeout: float = 5.0) -> None:
         require_file(path)
         named = statements.load(PACKAGE)
+        self._busy_timeout = busy_timeout
         self.database = Database(path, named, clock=clock, busy_timeout=busy_timeout)
         self.reading: Reading = SqliteReading(self.database)
         self.settling: Settling = SqliteSettling(self.database)
@@ -40,6 +43,7 @@ class SqliteStore:
         self.ownership: Ownership = SqliteOwnership(self.database)
         self.records: Records = SqliteRecords(self.database)
         self.operating: Operating = SqliteOperating(self.database)
+        self.operations: Operations = SqliteOperations(self.database)
         self.upkeep: Upkeep = SqliteUpkeep(self.database)
         self.schema: Schema = SqliteSchema(self.database, migrate.load(PACKAGE))
 
@@ -53,6 +57,23 @@ class SqliteStore:
     def transaction(self) -> AbstractAsyncContextManager[sqlite3.Connection]:
         """Begun with BEGIN IMMEDIATE. Nobody else in this process writes until it ends, so keep it short."""
         return self.database.lend()
+
+    @contextmanager
+    def sync_transaction(self) -> Iterator[sqlite3.Connection]:
+        path = self.database.path
+        with translated(path):
+            connection = connect(path, sqlite3.Connection)
+        with closing(connection):
+            with translated(path):
+                connection.execute(f"PRAGMA busy_timeout = {int(self._busy_timeout * 1000)}")
+                connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                connection.rollback()
+                raise
+            with translated(path):
+                connection.commit()
 
     def abandon(self, handle: object) -> None:
         """Roll back a transaction whose user hangs and let nothing more be written through it; from any thread."""

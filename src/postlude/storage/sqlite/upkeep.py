@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from functools import partial
+from typing import Any
 
+import msgspec
+
+from postlude.ports.store import DutyRun, TableUse
 from postlude.storage.sqlite import rows
 from postlude.storage.sqlite.database import Database
 from postlude.storage.sqlite.session import Session
@@ -18,18 +23,45 @@ class SqliteUpkeep:
     async def make_partitions(self, days: int) -> list[str]:  # noqa: ARG002 - none are needed
         return []
 
-    async def retire_partitions(self, hours: int) -> list[str]:  # noqa: ARG002 - there are none
+    async def retire_partitions(self, hours: int, receipts_hours: int | None = None) -> list[str]:  # noqa: ARG002 - there are none
         return []
 
-    async def prune(self, *, events_hours: int, dead_hours: int, limit: int) -> int:
+    async def prune(self, *, events_hours: int, dead_hours: int, limit: int, receipts_hours: int | None = None) -> int:
         """Each kind in a transaction of its own, so that nobody waits for all of them. 0 hours keeps for ever."""
         pruned = 0
-        if events_hours > 0:
-            for name in ("prune_events", "prune_receipts"):
-                pruned += await self._database.write(partial(_prune, name=name, hours=events_hours, limit=limit))
+        receipts_hours = events_hours if receipts_hours is None else receipts_hours
+        for name, hours in (("prune_events", events_hours), ("prune_receipts", receipts_hours)):
+            if hours > 0:
+                pruned += await self._database.write(partial(_prune, name=name, hours=hours, limit=limit))
         if dead_hours > 0:
             pruned += await self._database.write(partial(_prune_dead, hours=dead_hours, limit=limit))
         return pruned
+
+    async def duties(self) -> list[dict[str, Any]]:
+        found = await self._database.read(lambda session: session.mappings("duties"))
+        return [rows.mapping(row) for row in found]
+
+    async def record_duty(self, name: str, run: DutyRun) -> None:
+        values = msgspec.structs.asdict(run)
+        await self._database.write(lambda session: session.fetch("record_duty", name=name, **values))
+
+    async def disk_use(self) -> list[TableUse]:
+        return await self._database.read(_disk_use)
+
+
+def _disk_use(session: Session) -> list[TableUse]:
+    """Sizes only where SQLite was built to tell them; rows are counted, up to a million."""
+    tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'postlude!_%' ESCAPE '!' ORDER BY name"
+    names = [row[0] for row in session.connection.execute(tables)]
+    try:
+        sizes: dict[str, int] = dict(session.fetch("disk_use"))
+    except sqlite3.OperationalError:
+        sizes = {}
+    count = "SELECT count(*) FROM (SELECT 1 FROM {} LIMIT 1000000)"
+    found = [
+        TableUse(one, sizes.get(one), session.connection.execute(count.format(one)).fetchone()[0]) for one in names
+    ]
+    return sorted(found, key=lambda one: -(one.bytes or 0))
 
 
 def _prune(session: Session, *, name: str, hours: int, limit: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from postlude.testing.contracts.store_appending import AppendingContract
 from postlude.testing.contracts.store_lifecycle import LifecycleContract
 from postlude.testing.contracts.store_operating import OperatingContract
+from postlude.testing.contracts.store_operations import OperationsContract
 from postlude.testing.contracts.store_ownership import OwnershipContract
 from postlude.testing.contracts.store_reading import ReadingContract
 from postlude.testing.contracts.store_records import RecordsContract
@@ -21,6 +22,7 @@ class StoreContract(
     OwnershipContract,
     RecordsContract,
     OperatingContract,
+    OperationsContract,
     UpkeepContract,
     SchemaContract,
 ):

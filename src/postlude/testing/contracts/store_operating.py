@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID, uuid4
 
 from postlude.core.lifecycle import Status
-from postlude.ports.store import Child, Filter
+from postlude.ports.store import AuditFilter, Child, Filter
 from postlude.testing.contracts.arrange import TO, Arranged, StoreUnderTest, event
 
 FIRST = UUID(int=0)
@@ -139,6 +140,24 @@ class OperatingContract(StoreUnderTest):
         await given.store.operating.resume(TO, actor="ann", reason="fine")
         (newest,) = await given.store.records.audits(target=None, limit=1)
         assert newest["action"] == "resume"
+
+    async def test_audits_are_filtered_and_paged(self, given: Arranged) -> None:
+        many = [event() for _ in range(3)]
+        await given.append(*many)
+        ids = [one.event_id for one in many]
+        await self._act(given, "bury", *ids)
+        await given.store.operating.act("requeue", ids[:1], actor="bob", reason="again", destination=None)
+        audits = given.store.records.audits
+        assert [row["actor"] for row in await audits(target=None, limit=9, which=AuditFilter(actor="bob"))] == ["bob"]
+        assert len(await audits(target=None, limit=9, which=AuditFilter(action="bury"))) == 3
+        assert len(await audits(target=str(ids[0]), limit=9)) == 2
+        (newest, *_) = everything = await audits(target=None, limit=9)
+        assert len(await audits(target=None, limit=9, which=AuditFilter(since=newest["at"]))) == 1
+        assert len(await audits(target=None, limit=9, which=AuditFilter(until=newest["at"]))) == 3
+        paged: list[dict[str, Any]] = []
+        while page := await audits(target=None, limit=2, after=paged[-1]["id"] if paged else None):
+            paged += page
+        assert paged == everything
 
     async def _act(self, given: Arranged, action: str, *ids: UUID, destination: str | None = None) -> list[UUID]:
         return await given.store.operating.act(action, ids, actor="ann", reason="fixed", destination=destination)

@@ -29,6 +29,18 @@ class SettlingContract(StoreUnderTest):
         clock.advance(6)
         assert [(one.status, one.attempts, one.starts) for one in await given.due()] == [(Status.claimed, 1, 1)] * 2
 
+    async def test_a_start_that_was_lost_is_forgiven_but_never_below_zero(
+        self, given: Arranged, clock: ManualClock
+    ) -> None:
+        await given.append(event(), event())
+        fence, entries = await given.own(), await given.pending()
+        await given.store.settling.start(fence, entries[:1], 5)
+        for _ in range(2):
+            await given.store.settling.forgive(fence.destination, [one.seq for one in entries])
+        clock.advance(6)
+        assert [(one.attempts, one.starts) for one in await given.due()] == [(1, 0)]
+        assert [(one.attempts, one.starts) for one in await given.pending()] == [(0, 0)]
+
     async def test_of_many_only_what_is_as_it_was_read_is_started(self, given: Arranged) -> None:
         await given.append(event(), event())
         fence, (one, two) = await given.own(), await given.pending()

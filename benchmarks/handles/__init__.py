@@ -1,0 +1,1 @@
+"""How the users of each kind of handle write a transaction: once with our append, once with their own outbox table."""

@@ -1,0 +1,28 @@
+"""Plain sqlite3 and no event loop: run this file. `postlude run plain_sqlite:app` would deliver as well."""
+
+import sqlite3
+
+from postlude import Event, Postlude, event
+
+app = Postlude("sqlite:///shop.db")
+
+
+@event(key="order_id")
+class OrderPlaced(Event):
+    order_id: str
+
+
+@app.on(OrderPlaced)
+def reserve(placed: OrderPlaced) -> None:
+    print("reserve stock for", placed.order_id)
+
+
+if __name__ == "__main__":
+    app.sync.start()
+    connection = sqlite3.connect("shop.db")
+    with connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS orders (id TEXT)")
+        connection.execute("INSERT INTO orders VALUES ('o-1')")
+        app.sync.outbox.append(connection, OrderPlaced(order_id="o-1"))
+    connection.close()
+    app.sync.drain()

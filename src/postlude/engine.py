@@ -1,0 +1,374 @@
+"""One database of an app, with everything wired to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import cached_property, partial
+from typing import Any
+
+import msgspec
+
+from postlude.connections import adapters_of, open_store
+from postlude.core.lanes import LANES
+from postlude.errors import ConfigurationError, SchemaMissing
+from postlude.insight.actions import Actions
+from postlude.insight.insight import Insight
+from postlude.outbox.installed import Installed
+from postlude.outbox.outbox import Handles, Outbox
+from postlude.outbox.prepare import Preparing
+from postlude.outbox.routes import Routes
+from postlude.ports.destination import Destination
+from postlude.ports.store import SchemaStatus, Store
+from postlude.runtime.duties.by_hand import Maintenance
+from postlude.runtime.duties.duty import Duty
+from postlude.runtime.duties.partitions import MakePartitions
+from postlude.runtime.duties.retention import Retention, RetentionOptions
+from postlude.runtime.handling import HandlerDestination, HandlingParts
+from postlude.runtime.publishing import BrokerDestination
+from postlude.runtime.routing import RouteDestination
+from postlude.runtime.threads import Threads
+from postlude.runtime.transactions import TransactionFactory, Transactions, transactions_of
+from postlude.runtime.watch import LIVELY
+from postlude.runtime.watchers import Hook, Watchers
+from postlude.runtime.worker import Worker, WorkerOptions
+from postlude.settings import Settings
+from postlude.sync import Sync, SyncOutbox
+
+HINT_AFTER = 0.005
+HINT_EVERY = LIVELY / 2
+"""A worker that was told looks often for a while: telling it again meanwhile would only cost the producer a commit."""
+SPARE_CONNECTIONS = 3
+"""Of the pool, that handlers never take: however long they hang, other destinations and appends go on."""
+
+
+class SystemClock:
+    """Real time and real chance."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def chance(self) -> float:
+        return random.random()  # noqa: S311 - jitter is no secret
+
+
+class Declared(msgspec.Struct):
+    """What an app says once, for all its databases."""
+
+    settings: Settings
+    routes: Routes
+    hooks: list[Hook]
+    broker: Callable[[str], Any]
+    clock: Any
+
+
+class Engine:
+    """Appends, deliveries, insight and actions of one database."""
+
+    def __init__(self, url: str | None, declared: Declared, transactions: TransactionFactory | None = None) -> None:
+        self._url = url
+        self._declared = declared
+        self._factory = transactions
+        self._workers: list[Worker] = []
+        self._installed = Installed(declared.settings.lanes)
+        self._started = False
+        self._hint_due: asyncio.TimerHandle | None = None
+        self._hinted_at = float("-inf")
+
+    # ------------------------------------------------------------ sides
+
+    @cached_property
+    def store(self) -> Store:
+        if not self._url:
+            raise ConfigurationError(
+                "no database is given",
+                hint="Postlude('sqlite:///shop.db'), POSTLUDE_DATABASE, or database in postlude.toml.",
+            )
+        return open_store(self._url, self._declared.settings, self._declared.clock)
+
+    @cached_property
+    def _handles(self) -> Handles:
+        return Handles(self.store.dialect, adapters_of())
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """Where events are appended."""
+        settings = self._declared.settings
+        limit = settings.payload.max_bytes
+        preparing = Preparing(self._declared.routes, self._installed, source=settings.source, max_bytes=limit)
+        return Outbox(preparing, self._installed, self.store.scripts, self._handles, appended=self._appended)
+
+    @cached_property
+    def insight(self) -> Insight:
+        """Where everything stands."""
+        return Insight(self.store.records, self.store.ownership, self.store.operations)
+
+    @cached_property
+    def actions(self) -> Actions:
+        """What an operator can do."""
+        store = self.store
+        sides = (store.operating, store.operations, store.records, store.reading)
+        return Actions(*sides, lanes=lambda: self.lanes, hint=self._appended)
+
+    @cached_property
+    def db(self) -> Db:
+        """The database's own structure."""
+        return Db(self.store, self._declared.settings)
+
+    @cached_property
+    def sync(self) -> Sync:
+        """The same for code without an event loop."""
+        outbox = SyncOutbox(self.outbox, self._handles)
+        return Sync(outbox, self._handles, self, self.store.sync_transaction, self._appended)
+
+    @property
+    def lanes(self) -> int:
+        """As installed."""
+        return self._installed.lanes
+
+    # ------------------------------------------------------------ life
+
+    @property
+    def is_started(self) -> bool:
+        return self._started
+
+    async def start(self) -> None:
+        """Connect and check the schema. Every method that needs it does so by itself."""
+        if not self._started:
+            await self.store.open()
+            await self._check_schema()
+            self._started = True
+
+    async def close(self) -> None:
+        """Give every connection back."""
+        if self._hint_due is not None:
+            self._hint_due.cancel()
+            self._hint_due = None
+        if "store" in self.__dict__:
+            await self.store.close()
+        if "_threads" in self.__dict__:
+            self._threads.close()
+            del self.__dict__["_threads"]
+        self.__dict__.pop("_places", None)
+        self._started = False
+        self._installed.forget()
+
+    @asynccontextmanager
+    async def transaction(self, handle: Any = None) -> AsyncIterator[Any]:
+        """Open a transaction of our own, or adopt the caller's handle as it is."""
+        if handle is not None:
+            self._handles.adapter(handle).require_transaction(handle)
+            yield handle
+            return
+        await self.start()
+        async with self.store.transaction() as opened:
+            yield opened
+        self._appended()
+
+    # ------------------------------------------------------------ running
+
+    @asynccontextmanager
+    async def working(self, stop: asyncio.Event) -> AsyncIterator[tuple[Worker, asyncio.Task[None]]]:
+        """A worker that runs meanwhile, and its task: it ends when `stop` is set, or by an error."""
+        await self.start()
+        worker = self.new_worker()
+        await worker.start()
+        self._workers.append(worker)
+        task = asyncio.create_task(worker.run(stop))
+        try:
+            yield worker, task
+        finally:
+            stop.set()
+            try:
+                await task
+            finally:
+                self._workers.remove(worker)
+
+    async def run_once(self, limit: int | None = None) -> int:
+        """One pass over what is due; gives the deliveries settled."""
+        async with self._visiting() as worker:
+            settled, _ = await worker.drain_once(limit)
+            return settled
+
+    async def drain(self, timeout: float = 30) -> int:
+        """Pass after pass until nothing is due, or the time is over; gives the deliveries settled."""
+        deadline = self._declared.clock.monotonic() + timeout
+        total = 0
+        async with self._visiting() as worker:
+            while True:
+                settled, tried = await worker.drain_once()
+                total += settled
+                served = [name for name, relay in worker.relays.items() if not relay.paused]
+                if not tried and not await self.store.reading.has_due(served):
+                    return total
+                if self._declared.clock.monotonic() >= deadline:
+                    return total
+                if not tried:
+                    await asyncio.sleep(0.02)
+                    await worker.tick()
+
+    def new_worker(self, *, duties: bool = True) -> Worker:
+        """Not registered yet."""
+        options = self._declared.settings
+        return Worker(
+            self.store,
+            self._destinations(),
+            self.duties() if duties else [],
+            self._declared.routes.policy,
+            clock=self._declared.clock,
+            watchers=Watchers(self._declared.hooks),
+            options=WorkerOptions(
+                lease=options.lane.lease,
+                stall=options.lane.stall,
+                poll_min=options.relay.poll_min_ms / 1000,
+                poll_max=options.relay.poll_max_ms / 1000,
+                shutdown_timeout=options.worker.shutdown_timeout,
+                tick=min(1.0, options.lane.lease / 5),
+            ),
+        )
+
+    # ------------------------------------------------------------ inside
+
+    @asynccontextmanager
+    async def _visiting(self) -> AsyncIterator[Worker]:
+        """A worker for a short while: cron, serverless, tests."""
+        await self.start()
+        worker = self.new_worker(duties=False)
+        await worker.start()
+        try:
+            yield worker
+        finally:
+            await worker.stop()
+
+    def _destinations(self) -> list[Destination]:
+        batch = self._declared.settings.relay.batch_size
+        store = self.store
+        routes = partial(self._declared.routes.resolve_stored, lanes=self.lanes)
+        found: list[Destination] = [RouteDestination(store.settling, routes, batch=batch)]
+        for name in sorted(self._declared.routes.brokers()):
+            topic = self._declared.routes.topic(name)
+            found.append(
+                BrokerDestination(name, self._declared.broker(name), lanes=self.lanes, batch=batch, topic=topic)
+            )
+        parts = self._handling_parts()
+        on_sqlite = store.dialect == "sqlite"
+        for handler in self._declared.routes.handlers.values():
+            parallel = 1 if on_sqlite and handler.transactional else self._declared.settings.handler.concurrency
+            found.append(HandlerDestination(handler, parts, lanes=self.lanes, parallel=parallel))
+        return found
+
+    def _handling_parts(self) -> HandlingParts:
+        on_sqlite = self.store.dialect == "sqlite"
+        keep = self._declared.settings.errors.keep or ("message" if on_sqlite else "location")
+        return HandlingParts(
+            outbox=self.outbox,
+            scripts=self.store.scripts,
+            settling=self.store.settling,
+            handles=self._handles,
+            transactions=self._transactions,
+            story=self.store.records.story,
+            abandon=self.store.abandon,
+            threads=self._threads,
+            keep_messages=keep == "message",
+            transaction_limit=self._declared.settings.handler.sqlite_limit if on_sqlite else None,
+            places=None if on_sqlite or self._factory is not None else self._places,
+        )
+
+    @cached_property
+    def _transactions(self) -> Transactions:
+        return transactions_of(self._factory, self.store.transaction)
+
+    @cached_property
+    def _places(self) -> asyncio.Semaphore:
+        return asyncio.Semaphore(max(1, self._declared.settings.pool.max - SPARE_CONNECTIONS))
+
+    @cached_property
+    def _threads(self) -> Threads:
+        return Threads(self._declared.settings.handler.threads)
+
+    def duties(self) -> list[Duty]:
+        """What a worker does besides delivering."""
+        retention = self._declared.settings.retention
+        kept = RetentionOptions(
+            events_hours=retention.events_hours,
+            receipts_hours=retention.receipts_hours,
+            dead_hours=retention.dead_hours,
+        )
+        upkeep = self.store.upkeep
+        return [
+            MakePartitions(upkeep, days=retention.partitions_ahead_days, interval=retention.interval),
+            Retention(upkeep, kept, interval=retention.interval),
+        ]
+
+    @cached_property
+    def maintenance(self) -> Maintenance:
+        """The duties, for whoever does one by hand."""
+        lease = self._declared.settings.lane.lease
+        return Maintenance(
+            self.store.upkeep, self.store.ownership, self.duties(), clock=self._declared.clock, lease=lease
+        )
+
+    async def _check_schema(self) -> None:
+        status = await self.store.schema.status()
+        if status.pending and self.store.dialect == "sqlite":
+            # An embedded file has no operator: it is simply made ready. What older code beside us may still need stays.
+            await self.db.upgrade("pre" if status.version else None)
+            status = await self.store.schema.status()
+        if any("_pre_" in step for step in status.pending) and status.version:
+            raise SchemaMissing(
+                f"the schema is at version {status.version}, this Postlude needs {', '.join(status.pending)}",
+                hint="Run `postlude db upgrade --phase pre` before the new version is deployed.",
+            )
+        self._installed.learn(status.lanes)
+
+    def _appended(self) -> None:
+        """Somebody appended: wake the workers of this process, or hint to others, at most once in a while."""
+        for worker in self._workers:
+            worker.hint()
+        if not self._workers and self._started and self._hint_due is None:
+            with contextlib.suppress(RuntimeError):
+                loop = asyncio.get_running_loop()
+                due = max(loop.time() + HINT_AFTER, self._hinted_at + HINT_EVERY)
+                self._hint_due = loop.call_at(due, self._send_hint)
+
+    def _send_hint(self) -> None:
+        self._hint_due = None
+        self._hinted_at = asyncio.get_running_loop().time()
+        task = asyncio.ensure_future(self.store.hint())
+        # A hint is only latency: whatever goes wrong with it, polling finds the work.
+        task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+
+
+class Db:
+    """Upgrade, status, verify, print."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+
+    async def upgrade(self, phase: str | None = None) -> list[str]:
+        """Apply what is pending and make the first partitions; safe from many processes at once."""
+        schema = self._store.schema
+        stored = (await schema.status()).lanes
+        applied = await schema.upgrade(phase, lanes=self._settings.lanes or stored or LANES)
+        await self._store.upkeep.make_partitions(self._settings.retention.partitions_ahead_days)
+        return applied
+
+    async def status(self) -> SchemaStatus:
+        return await self._store.schema.status()
+
+    async def verify(self) -> list[str]:
+        return await self._store.schema.verify()
+
+    def grants(self, part: str, role: str) -> str:
+        """What the owner of the tables runs so that a role may append, work or look."""
+        return self._store.schema.grants(part, role)
+
+    def sql(self) -> str:
+        return self._store.schema.sql(lanes=self._settings.lanes or LANES)

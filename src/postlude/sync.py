@@ -1,0 +1,121 @@
+"""The same names for code without an event loop: scripts, Flask, Django, threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol, TypeVar, Unpack
+from uuid import UUID
+
+from postlude.core.at_once import at_once
+from postlude.errors import ConfigurationError
+from postlude.outbox.options import AppendOptions
+from postlude.outbox.outbox import Handles, Outbox
+
+T = TypeVar("T")
+
+
+class Life(Protocol):
+    """What has to be started, can work off what is due, and is closed again."""
+
+    @property
+    def is_started(self) -> bool: ...
+    async def start(self) -> None: ...
+    async def close(self) -> None: ...
+    async def run_once(self, limit: int | None = None) -> int: ...
+    async def drain(self, timeout: float = 30) -> int: ...
+
+
+class SyncOutbox:
+    """`append` without `await`, on handles that need none."""
+
+    def __init__(self, outbox: Outbox, handles: Handles) -> None:
+        self._outbox = outbox
+        self._handles = handles
+
+    def append(self, tx: Any, event: object, **options: Unpack[AppendOptions]) -> UUID:
+        """Append one event in the caller's transaction."""
+        self._require_sync(tx)
+        return at_once(self._outbox.append(tx, event, **options))
+
+    def append_many(self, tx: Any, events: Sequence[object]) -> list[UUID]:
+        """Append events or `Message(event, **options)`, in order, in one statement."""
+        self._require_sync(tx)
+        return at_once(self._outbox.append_many(tx, events))
+
+    def _require_sync(self, tx: Any) -> None:
+        if self._handles.adapter(tx).is_async:
+            raise ConfigurationError(
+                f"a handle of {type(tx).__module__.split('.')[0]} belongs to an event loop",
+                hint="Await app.outbox.append(...) instead of calling app.sync.",
+            )
+
+
+class Sync:
+    """Of one database."""
+
+    def __init__(
+        self,
+        outbox: SyncOutbox,
+        handles: Handles,
+        life: Life,
+        open_own: Callable[[], AbstractContextManager[Any]],
+        appended: Callable[[], None],
+    ) -> None:
+        self.outbox = outbox
+        self._appended = appended
+        self._handles = handles
+        self._life = life
+        self._open_own = open_own
+        self._looked = False
+
+    def start(self) -> None:
+        """Check the schema, and make it in an SQLite file that has none; `transaction()` does so by itself."""
+        if not self._looked and not self._life.is_started:
+            self._finish(self._life.start)
+        self._looked = True
+
+    @contextmanager
+    def transaction(self, handle: Any = None) -> Iterator[Any]:
+        """Open a transaction of our own, or adopt the caller's handle as it is."""
+        if handle is not None:
+            self._handles.adapter(handle).require_transaction(handle)
+            yield handle
+            return
+        self.start()
+        with self._open_own() as opened:
+            yield opened
+        self._appended()
+
+    def run_once(self, limit: int | None = None) -> int:
+        """One pass over what is due; gives the deliveries settled."""
+        return self._finish(lambda: self._life.run_once(limit))
+
+    def drain(self, timeout: float = 30) -> int:
+        """Until nothing is due, or the time is over; gives the deliveries settled."""
+        return self._finish(lambda: self._life.drain(timeout))
+
+    def _finish(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """In an event loop that lasts just as long, and leaves no connection behind."""
+        if self._life.is_started:
+            raise ConfigurationError(
+                "this app runs in an event loop already", hint="Use the methods of app there, with await."
+            )
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise ConfigurationError(
+                "app.sync was called from inside an event loop", hint="Await the same method of app instead."
+            )
+
+        async def inside() -> T:
+            try:
+                return await work()
+            finally:
+                await self._life.close()
+
+        return asyncio.run(inside())
