@@ -1,4 +1,7 @@
-"""Flask with SQLAlchemy: `flask --app flask_shop:web run`, and `postlude run flask_shop:postlude` beside it."""
+"""Flask with SQLAlchemy: `flask --app flask_shop:web run`, and `postlude run flask_shop:postlude` beside it.
+
+It expects a table: `CREATE TABLE orders (id TEXT, state TEXT)`.
+"""
 
 from flask import Flask
 from sqlalchemy import create_engine, text
@@ -6,12 +9,9 @@ from sqlalchemy.orm import sessionmaker
 
 from postlude import Context, Event, Postlude, event
 
-URL = "sqlite:///shop.db"
-sessions = sessionmaker(create_engine(URL))
-postlude = Postlude(URL, transactions=sessions)
 web = Flask(__name__)
-with sessions.begin() as session:
-    session.execute(text("CREATE TABLE IF NOT EXISTS orders (id TEXT, state TEXT)"))
+sessions = sessionmaker(create_engine("sqlite:///shop.db"))
+postlude = Postlude("sqlite:///shop.db", transactions=sessions)
 postlude.sync.start()
 
 

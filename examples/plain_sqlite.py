@@ -19,10 +19,8 @@ def reserve(placed: OrderPlaced) -> None:
 
 if __name__ == "__main__":
     app.sync.start()
-    connection = sqlite3.connect("shop.db")
-    with connection:
+    with sqlite3.connect("shop.db") as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS orders (id TEXT)")
         connection.execute("INSERT INTO orders VALUES ('o-1')")
         app.sync.outbox.append(connection, OrderPlaced(order_id="o-1"))
-    connection.close()
     app.sync.drain()

@@ -218,6 +218,12 @@ class Postlude:
             workers = [(await stack.enter_async_context(engine.working(stop)))[0] for engine in self._engines.values()]
             yield workers[0]
 
+    @asynccontextmanager
+    async def lifespan(self, _: object = None) -> AsyncIterator[None]:
+        """For ASGI frameworks, as in `FastAPI(lifespan=app.lifespan)`: the worker runs inside the web process."""
+        async with self, self.worker():
+            yield
+
     async def run_once(self, limit: int | None = None) -> int:
         """One pass over what is due; gives the deliveries settled."""
         settled = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from random import Random
 
 import pytest
@@ -19,6 +20,7 @@ from tests.conftest import ON_POSTGRES, ON_SQLITE
 from tests.databases import finish
 from tests.engine import query
 
+OLD, NEW = "0.1.0", version("postlude")
 PAUSE = (0.1, 0.4)
 # A call that a kill has cut off is made again after its timeout and 15 seconds. So each database meets that once: here
 # or on the way back.
@@ -35,7 +37,7 @@ def release(tmp_path_factory):
     """Where the first release can be imported from; it is really that one."""
     path = unpacked(tmp_path_factory.mktemp("release"))
     side = Side("asked", "sqlite:///none.db", tmp_path_factory.mktemp("sides"), path)
-    assert finish(side.do("version")).strip() == "postlude 0.1.0"
+    assert finish(side.do("version")).strip() == f"postlude {OLD}"
     return path
 
 
@@ -87,6 +89,10 @@ async def has_share(url, fleet) -> bool:
 async def all_decided(app) -> bool:
     counts = await app.insight.counts()
     return bool(sum(counts.values()) == counts["dead"])
+
+
+async def work_here(app, *versions) -> bool:
+    return {worker.version for worker in await app.insight.workers()} == set(versions)
 
 
 async def check_books(app, sides, moved, called) -> None:
@@ -143,7 +149,7 @@ async def test_old_and_new_workers_share_the_work_and_die_together(url, old, new
                 called |= load.appended(Called)
                 await until(lambda: all_decided(app), seconds=90, meanwhile=tend)
                 await check_books(app, (old, new), moved, called)
-                assert {worker.version for worker in await app.insight.workers()} == {"0.1.0", "0.2.0"}
+                await until(lambda: work_here(app, OLD, NEW), seconds=PATIENCE, meanwhile=tend)
                 assert sum(place.deaths for place in (*fleet.places, *joining.places)) == len(harms) + 1
                 stop(fleet)
                 await new.do("db", "upgrade", "--phase", "post")
@@ -156,7 +162,7 @@ async def test_old_and_new_workers_share_the_work_and_die_together(url, old, new
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 async def test_old_workers_go_on_with_what_new_ones_left_behind(url, old, new) -> None:
     """The way back: no step of the schema is undone, because old code does not mind a `pre` step that it does not know."""
     await new.do("db", "upgrade", "--phase", "pre")
@@ -172,9 +178,9 @@ async def test_old_workers_go_on_with_what_new_ones_left_behind(url, old, new) -
             later = await scheduled(app)
         with staying:
             moved, called = load.appended(Moved) | later, load.appended(Called)
-            await until(lambda: all_decided(app), seconds=60, meanwhile=staying.tend)
+            await until(lambda: all_decided(app), seconds=90, meanwhile=staying.tend)
             await check_books(app, (old, new), moved, called)
-            assert {worker.version for worker in await app.insight.workers()} == {"0.1.0"}
+            await until(lambda: work_here(app, OLD), seconds=PATIENCE, meanwhile=staying.tend)
 
 
 async def scheduled(app):

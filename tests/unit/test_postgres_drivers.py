@@ -157,3 +157,15 @@ def test_only_the_modules_of_a_driver_import_it() -> None:
         "driver_asyncpg.py", "driver_psycopg.py", "psycopg_connection.py", "psycopg_pool.py",
         "sync.py",  # for code without an event loop there is psycopg only
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("code", ["26000", "42P05"])
+def test_a_pooler_that_comes_between_later_is_named(code: str) -> None:
+    """Only then can a statement that we prepared be missing, or be there already."""
+
+    class Refused(Exception):
+        sqlstate = code
+
+    meant = faults.meaning(Refused("prepared statement"), ())
+    assert isinstance(meant, DatabaseUnavailable)
+    assert "Restart this process" in meant.hint

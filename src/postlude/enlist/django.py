@@ -98,6 +98,7 @@ class DjangoAdapter:
 def atomic(using: str = "default") -> Callable[[], AbstractContextManager[Any]]:
     """For `Postlude(transactions=atomic())`: handlers run inside `transaction.atomic()`, each on its own thread's
     connection. They are plain functions: Django's connections belong to no event loop."""
+    _set_up()
     return lambda: _in_atomic(using)
 
 
@@ -116,6 +117,7 @@ def _in_atomic(using: str) -> Iterator[Any]:
 
 def database_url(alias: str = "default") -> str:
     """The URL of a database of Django's settings, for `Postlude(database_url())`."""
+    _set_up()
     from django.db import connections
 
     wrapper = connections[alias]
@@ -133,6 +135,15 @@ def database_url(alias: str = "default") -> str:
             f"Django's database {alias!r} cannot be written as a URL", hint="Give Postlude the URL itself."
         )
     return _postgresql_url(given, name)
+
+
+def _set_up() -> None:
+    """`postlude run` imports the module of the app, and nobody has called django.setup() there yet."""
+    import django
+    from django.apps import apps
+
+    if not apps.ready and not apps.loading:
+        django.setup()
 
 
 def _postgresql_url(given: Any, name: str) -> str:
