@@ -23,7 +23,9 @@ from tests.databases import (
     configured_servers,
     install_schema,
 )
+from tools import rabbitmq, redis
 from tools.binaries import postgres
+from tools.debian import Program
 from tools.pgbouncer import PgBouncer
 from tools.pgbouncer import available as pooler
 from tools.servers import PostgresServer
@@ -125,6 +127,64 @@ def pgbouncer_url(any_postgres_url: str, pgbouncer: PgBouncer) -> str:
 
 
 @pytest.fixture
+def rabbitmq_url(request: pytest.FixtureRequest, shared_rabbitmq: str) -> str:
+    """The RabbitMQ of the whole run: a test uses names of its own in it."""
+    place = urlsplit(shared_rabbitmq)
+    _record(request, f"rabbitmq {rabbitmq.version_at(place.port or 5672, place.hostname or '127.0.0.1')}")
+    return shared_rabbitmq
+
+
+@pytest.fixture(scope="session")
+def shared_rabbitmq() -> Iterator[str]:
+    if url := os.environ.get(rabbitmq.OWN) or os.environ.get(rabbitmq.SHARED):
+        rabbitmq.wait_for(url)
+        yield url
+        return
+    with rabbitmq.RabbitmqServer(_rabbitmq()) as server:
+        yield server.url
+
+
+@pytest.fixture
+def private_rabbitmq(request: pytest.FixtureRequest, killable_rabbitmq: rabbitmq.RabbitmqServer) -> object:
+    """A node of the class's own, to be killed, frozen and restarted."""
+    _record(request, f"private rabbitmq {killable_rabbitmq.version}")
+    return killable_rabbitmq
+
+
+@pytest.fixture(scope="class")
+def killable_rabbitmq() -> Iterator[rabbitmq.RabbitmqServer]:
+    with rabbitmq.RabbitmqServer(_rabbitmq()) as server:
+        yield server
+
+
+def _rabbitmq() -> Program:
+    try:
+        return rabbitmq.available()
+    except LookupError as error:
+        _refuse("rabbitmq", str(error))
+
+
+@pytest.fixture
+def redis_server(request: pytest.FixtureRequest, shared_redis: redis.RedisServer | redis.OwnRedis) -> object:
+    """The Redis of this process. A private one may be killed and frozen; whoever does so leaves it well."""
+    _record(request, f"redis {shared_redis.version}")
+    return shared_redis
+
+
+@pytest.fixture(scope="session")
+def shared_redis() -> Iterator[redis.RedisServer | redis.OwnRedis]:
+    if url := os.environ.get(redis.OWN):
+        yield redis.OwnRedis(url)
+        return
+    try:
+        found = redis.available()
+    except LookupError as error:
+        _refuse("redis", str(error))
+    with redis.RedisServer(found) as server:
+        yield server
+
+
+@pytest.fixture
 def databases_on(
     request: pytest.FixtureRequest, tmp_path: Path, postgres_template: PostgresTemplates
 ) -> Iterator[Callable[[str], Databases]]:
@@ -200,6 +260,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     )
     skips = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
     _summarise_adapters(terminalreporter)
+    _summarise_brokers(terminalreporter)
     terminalreporter.section("servers and skips")
     for server, count in sorted(used.items()):
         terminalreporter.line(f"{count:5} tests on {server}")
@@ -223,6 +284,16 @@ def _summarise_adapters(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.line(line)
         if left := matrix.missing(passed, matrix.declared()):
             terminalreporter.line(f"    {len(left)} cells of the documentation were not shown by this run", yellow=True)
+
+
+def _summarise_brokers(terminalreporter: pytest.TerminalReporter) -> None:
+    """The scenarios of the broker contract that have passed in this run."""
+    from tests import scenarios  # not before the suite's assertions are registered
+
+    if passed := scenarios.passed(report.nodeid for report in terminalreporter.stats.get("passed", [])):
+        terminalreporter.section("brokers")
+        for line in scenarios.lines(passed):
+            terminalreporter.line(line)
 
 
 def _reason(report: pytest.TestReport) -> str:

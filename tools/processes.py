@@ -121,6 +121,21 @@ def kill_all(pids: Sequence[int]) -> None:
         time.sleep(0.005)
 
 
+def freeze(pid: int) -> None:
+    """SIGSTOP, and wait until every thread has stopped: until then a server may still answer."""
+    os.kill(pid, signal.SIGSTOP)
+    while any(state not in "TtZX" for state in _thread_states(pid)):
+        time.sleep(0.001)
+
+
+def _thread_states(pid: int) -> list[str]:
+    states = []
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):  # a thread that has just ended
+            states.append(path.read_text().rpartition(")")[2].split()[0])
+    return states
+
+
 def _stat(pid: int) -> tuple[str, int]:
     """State and parent of a process; ("", 0) when it is gone."""
     try:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from tools import pgbouncer
+from tools import kafka, pgbouncer, rabbitmq, redis
 from tools.binaries import PostgresBinaries, available_postgres, postgres
 from tools.environment import ROOT, say
 from tools.processes import adopt_orphans, end_on_signals, end_orphans, run, shielded
@@ -87,25 +87,57 @@ def test_servers() -> Iterator[dict[str, str]]:
     """The environment that tells tests/conftest.py where the servers are, and why some are not."""
     if OWN in os.environ:
         say(f"using the server of {OWN}")
-        with _tidy({OWN: os.environ[OWN]}) as env:
-            yield env
+        with _tidy({OWN: os.environ[OWN]}) as env, _rabbitmq() as more:
+            yield env | more
         return
     found, missing = available_postgres()
     for each in missing:
         say(f"{each.name} is missing: {each.reason}")
     env = {f"{OWN}_{each.major}_MISSING": each.reason for each in missing} | _fetched()
-    with _servers(found) as servers:
-        yield env | {f"{OWN}_{server.name.partition('-')[2]}": server.dsn for server in servers}
+    with _servers(found) as servers, _rabbitmq() as more:
+        yield env | more | {f"{OWN}_{server.name.partition('-')[2]}": server.dsn for server in servers}
+
+
+@contextmanager
+def _rabbitmq() -> Iterator[dict[str, str]]:
+    """One node for the whole run. Nobody waits for it but the tests that need it."""
+    if rabbitmq.OWN in os.environ:
+        say(f"using the server of {rabbitmq.OWN}")
+        yield {}
+        return
+    try:
+        found = rabbitmq.available()
+    except LookupError as error:
+        say(f"{rabbitmq.NAME} is missing: {error}")
+        yield {rabbitmq.MISSING: str(error)}
+        return
+    server = rabbitmq.RabbitmqServer(found)
+    try:
+        server.launch()
+        say(f"rabbitmq {server.version} from {server.source} on port {server.port}")
+        yield {rabbitmq.SHARED: server.url}
+    finally:
+        with shielded():
+            server.remove()
 
 
 def _fetched() -> dict[str, str]:
     """Have at hand what single tests start for themselves: a download is no part of a test."""
-    try:
-        pgbouncer.available()
-    except LookupError as error:
-        say(f"pgbouncer is missing: {error}")
-        return {pgbouncer.MISSING: str(error)}
-    return {}
+    missing: dict[str, str] = {}
+    for server in (pgbouncer, redis):
+        if server is redis and redis.OWN in os.environ:
+            continue
+        try:
+            server.available()
+        except LookupError as error:
+            say(f"{server.NAME} is missing: {error}")
+            missing[server.MISSING] = str(error)
+    if kafka.OWN not in os.environ:
+        try:
+            kafka.fetch()
+        except LookupError as error:
+            say(f"Apache Kafka is missing, its tests run on {kafka.KafkaMock.name}: {error}")
+    return missing
 
 
 @contextmanager

@@ -106,7 +106,8 @@ class Postlude:
         if name not in self._opened_brokers:
             if name not in self._brokers:
                 raise ConfigurationError(f"there is no broker {name!r}")
-            self._opened_brokers[name] = open_broker(self._brokers[name])
+            told = self.settings.brokers.get(name)
+            self._opened_brokers[name] = open_broker(self._brokers[name], told.options if told else None)
         return self._opened_brokers[name]
 
     @property

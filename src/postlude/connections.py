@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 from urllib.parse import unquote
 
 from postlude.brokers.memory import MemoryBroker
@@ -12,7 +13,7 @@ from postlude.enlist.django import DjangoAdapter
 from postlude.enlist.psycopg import AsyncPsycopgAdapter, PsycopgAdapter
 from postlude.enlist.sqlalchemy import AsyncSqlalchemyAdapter, SqlalchemyAdapter
 from postlude.enlist.sqlite3 import Sqlite3Adapter
-from postlude.errors import BadUrl
+from postlude.errors import BadUrl, ConfigurationError, MissingExtra
 from postlude.ports.broker import Broker
 from postlude.ports.clock import Clock
 from postlude.ports.enlist import Adapter
@@ -22,11 +23,14 @@ from postlude.settings import Settings
 from postlude.storage.postgres.urls import plain_url
 
 DATABASES = "sqlite:///file.db, postgresql://user@host/database"
+BROKERS = "memory://, kafka://host, amqp://user@host, redis://host, nats://host"
+
+Adapt = Callable[[str, dict[str, Any]], Broker]
 
 
 def open_store(url: str, settings: Settings, clock: Clock) -> Store:
     """The store of a database URL. Nothing is connected yet."""
-    scheme = _scheme(url)
+    scheme = _scheme(url, DATABASES)
     if scheme == "sqlite":
         from postlude.storage.sqlite.store import SqliteStore
 
@@ -41,11 +45,30 @@ def open_store(url: str, settings: Settings, clock: Clock) -> Store:
     raise BadUrl(f"{redacted(url)} is not a database Postlude knows", hint=f"Use {DATABASES}.")
 
 
-def open_broker(url: str) -> Broker:
-    """The broker of a URL. Nothing is connected yet."""
-    if _scheme(url) == "memory":
+def open_broker(url: str, options: Mapping[str, Any] | None = None) -> Broker:
+    """The broker of a URL. Nothing is connected yet. Options are the adapter's own and its client's."""
+    scheme = _scheme(url, BROKERS)
+    if scheme == "memory":
+        _refuse_options(options)
         return MemoryBroker()
-    raise BadUrl(f"{redacted(url)} is not a broker Postlude knows", hint="Use memory://.")
+    if (opening := OPENINGS.get(scheme)) is None:
+        raise BadUrl(f"{redacted(url)} is not a broker Postlude knows", hint=f"Use {BROKERS}.")
+    extra, module = opening
+    try:
+        adapter = module()
+    except ImportError as error:
+        if (error.name or "").startswith("postlude"):
+            raise
+        raise MissingExtra(f"{scheme}:// needs a client ({error})", hint=f"pip install 'postlude[{extra}]'") from error
+    return adapter(url, dict(options or {}))
+
+
+def _refuse_options(options: Mapping[str, Any] | None) -> None:
+    if options:
+        raise ConfigurationError(
+            f"memory:// takes no options, and was given {', '.join(sorted(options))}",
+            hint="Remove brokers.NAME.options, or give the URL of a real broker.",
+        )
 
 
 def adapters_of() -> Sequence[Adapter]:
@@ -62,10 +85,10 @@ def adapters_of() -> Sequence[Adapter]:
     )
 
 
-def _scheme(url: str) -> str:
+def _scheme(url: str, known: str) -> str:
     scheme, found, _ = url.partition("://")
     if not found or not scheme:
-        raise BadUrl(f"{redacted(url)!r} is not a URL", hint=f"Use {DATABASES}.")
+        raise BadUrl(f"{redacted(url)!r} is not a URL", hint=f"Use {known}.")
     return scheme.partition("+")[0].lower()
 
 
@@ -76,3 +99,39 @@ def _path(url: str) -> str:
     if not path.startswith("/"):
         raise BadUrl(f"{redacted(url)!r} names a host, not a file", hint="Use three slashes: sqlite:///shop.db")
     return unquote(path.removeprefix("/"))
+
+
+def _kafka() -> Adapt:
+    from postlude.brokers.kafka import KafkaBroker
+
+    return KafkaBroker
+
+
+def _rabbitmq() -> Adapt:
+    from postlude.brokers.rabbitmq import RabbitmqBroker
+
+    return RabbitmqBroker
+
+
+def _redis() -> Adapt:
+    from postlude.brokers.redis import RedisBroker
+
+    return RedisBroker
+
+
+def _nats() -> Adapt:
+    from postlude.brokers.nats import NatsBroker
+
+    return NatsBroker
+
+
+OPENINGS: dict[str, tuple[str, Callable[[], Adapt]]] = {
+    "kafka": ("kafka", _kafka),
+    "amqp": ("rabbitmq", _rabbitmq),
+    "amqps": ("rabbitmq", _rabbitmq),
+    "redis": ("redis", _redis),
+    "rediss": ("redis", _redis),
+    "nats": ("nats", _nats),
+    "tls": ("nats", _nats),
+}
+"""By scheme: the extra to install, and where the adapter is. An adapter is made of the URL and its options."""

@@ -30,7 +30,7 @@ PLAIN = Kind()
 _WORDS = {
     "text": "text, and not empty",
     "database": "a URL such as sqlite:///shop.db or postgresql://user@host/shop",
-    "broker": "a URL such as memory://",
+    "broker": "a URL such as memory:// or kafka://host:9092",
     "address": 'an address such as ":8000" or "127.0.0.1:8000"',
     "token": "text, and not empty",
 }

@@ -1,0 +1,215 @@
+"""A member of a group: a durable pull consumer that all members share."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.errors import NotFoundError
+
+from postlude.brokers.nats import wire
+from postlude.brokers.nats.connection import OUTAGE, Connection
+from postlude.brokers.nats.options import Own
+from postlude.errors import BrokerUnavailable
+from postlude.ports.broker import Received, Start
+
+LATE = 2.0
+"""Seconds after which a request that has not ended is taken for a server that hangs."""
+
+_NAME = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class NatsSubscription:
+    """Joins when it is entered, and again in `receive` after a failure."""
+
+    def __init__(
+        self,
+        join: Callable[[], Awaitable[Connection]],
+        topics: Sequence[str],
+        group: str,
+        *,
+        start: Start,
+        prefetch: int,
+        own: Own,
+    ) -> None:
+        self._join = join
+        self._topics = list(topics)
+        self._consumer = _NAME.sub("_", group)
+        self._start = start
+        self._prefetch = prefetch
+        self._own = own
+        self._connection: Connection | None = None
+        self._pulls: Any = None
+        self._inbox = ""
+        self._count = 0
+        self._held: dict[int, Any] = {}
+        """What the caller has, by its number in the stream."""
+        self._endings: set[asyncio.Task[None]] = set()
+
+    async def enter(self) -> None:
+        """An outage is none of the caller's business yet: `receive` says so."""
+        try:
+            await self._joined()
+        except BrokerUnavailable:
+            return
+
+    async def leave(self) -> None:
+        """What is not acknowledged is given back, so that others need not wait for it."""
+        if (connection := self._connection) is not None:
+            try:
+                async with asyncio.timeout(min(self._own.timeout, LATE)):
+                    for message in self._held.values():
+                        await message.nak()
+                    await connection.client.flush()
+            except OUTAGE:
+                pass  # the server gives it to others by itself, later
+            self._drop()
+        if self._endings:
+            await asyncio.wait(list(self._endings), timeout=self._own.timeout)
+
+    # ------------------------------------------------------------ receiving
+
+    async def receive(self, limit: int, timeout: float) -> list[Received]:
+        connection = await self._joined()
+        room = min(limit, self._prefetch - len(self._held))
+        if room <= 0:
+            await asyncio.sleep(timeout)
+            return []
+        try:
+            found = await self._pull(connection, {"batch": room, "no_wait": True}, room, LATE)
+            if not found and timeout > 0:
+                # One only, and then what has come with it: a request that ends by itself leaves nothing behind.
+                nanoseconds = max(int(timeout * 1e9), 1_000_000)
+                found = await self._pull(connection, {"batch": 1, "expires": nanoseconds}, 1, timeout + LATE)
+                if found and room > 1:
+                    found += await self._pull(connection, {"batch": room - 1, "no_wait": True}, room - 1, LATE)
+        except OUTAGE as error:
+            self._drop()
+            raise BrokerUnavailable(f"NATS fails to deliver ({type(error).__name__})") from error
+        for message in found:
+            self._held[message.metadata.sequence.stream] = message
+        return [wire.received(message) for message in found]
+
+    async def ack(self, received: Sequence[Received]) -> None:
+        await _tell(message.ack for message in self._settled(received))
+
+    async def nack(self, received: Sequence[Received], delay: float) -> None:
+        await _tell(partial(message.nak, delay or None) for message in self._settled(received))
+
+    async def lag(self) -> int | None:
+        if (connection := self._connection) is None:
+            return None
+        try:
+            async with asyncio.timeout(min(self._own.timeout, LATE)):
+                info = await connection.jetstream.consumer_info(self._own.stream, self._consumer)
+        except OUTAGE:
+            return None
+        return (info.num_pending or 0) + (info.num_ack_pending or 0)
+
+    # ------------------------------------------------------------ parts
+
+    def _settled(self, received: Sequence[Received]) -> Iterator[Any]:
+        """Those that are still ours: one may have come anew, or over an earlier connection."""
+        for message in (one.place for one in received):
+            number = message.metadata.sequence.stream
+            if self._held.get(number) is message:
+                del self._held[number]
+                yield message
+
+    async def _pull(self, connection: Connection, request: dict[str, Any], count: int, patience: float) -> list[Any]:
+        """Until that many came or the server says that the request has ended."""
+        self._count += 1
+        reply = f"{self._inbox}.{self._count}"
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._own.stream}.{self._consumer}"
+        found: list[Any] = []
+        async with asyncio.timeout(patience):
+            await connection.client.publish(subject, json.dumps(request).encode(), reply=reply)
+            while len(found) < count:
+                message = await self._next(connection)
+                if not message.reply:  # a status; those of earlier requests came late
+                    if message.subject == reply and _ends(message):
+                        break
+                    continue
+                found.append(message)
+        return found
+
+    async def _next(self, connection: Connection) -> Any:
+        if self._pulls.pending_msgs:
+            return await self._pulls.next_msg(timeout=None)
+        coming = asyncio.ensure_future(self._pulls.next_msg(timeout=None))
+        try:
+            await asyncio.wait([coming, connection.closed], return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
+                raise ConnectionResetError("the connection has ended")
+            return coming.result()
+        finally:
+            coming.cancel()
+
+    async def _joined(self) -> Connection:
+        if (connection := self._connection) is not None and connection.closed.done():
+            self._drop()
+        if self._connection is None:
+            connection = await self._join()
+            self._connection = connection
+            try:
+                async with asyncio.timeout(self._own.timeout):
+                    await self._have_consumer(connection)
+                    self._inbox = connection.client.new_inbox()
+                    self._pulls = await connection.client.subscribe(f"{self._inbox}.*")
+                    # What is not for a pull has its own subject, yet comes over the same subscription.
+            except OUTAGE as error:
+                self._drop()
+                raise BrokerUnavailable(
+                    f"the group cannot be joined ({type(error).__name__})",
+                    hint=f"Does the stream {self._own.stream} exist, and does it take {', '.join(self._topics)}?",
+                ) from error
+        return self._connection
+
+    async def _have_consumer(self, connection: Connection) -> None:
+        """A group that is there keeps its place; only its topics may change."""
+        jetstream, stream = connection.jetstream, self._own.stream
+        try:
+            config = (await jetstream.consumer_info(stream, self._consumer)).config
+        except NotFoundError:
+            config = ConsumerConfig(
+                durable_name=self._consumer,
+                deliver_policy=DeliverPolicy.ALL if self._start == "earliest" else DeliverPolicy.NEW,
+                ack_policy=AckPolicy.EXPLICIT,
+                ack_wait=self._own.ack_wait,
+                max_ack_pending=self._own.max_ack_pending,
+            )
+        else:
+            had = config.filter_subjects or [config.filter_subject]
+            if sorted(filter(None, had)) == sorted(self._topics):
+                return
+        config.filter_subject = self._topics[0] if len(self._topics) == 1 else None
+        config.filter_subjects = self._topics if len(self._topics) > 1 else None
+        await jetstream.add_consumer(stream, config)
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        self._held = {}
+        if connection is not None:
+            ending = asyncio.create_task(connection.end())
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
+
+
+def _ends(message: Any) -> bool:
+    """Nothing there (404), time is over (408), or it cannot be served now (409, 503); 100 only says that it lives."""
+    return (message.headers or {}).get("Status") != "100"
+
+
+async def _tell(answers: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    """What is lost on the way only means a duplicate."""
+    try:
+        async with asyncio.timeout(LATE):
+            for answer in list(answers):
+                await answer()
+    except OUTAGE:
+        return
