@@ -12,6 +12,7 @@ from postlude.connections import open_broker
 from postlude.core.event import spec_of
 from postlude.engine import Db, Declared, Engine, SystemClock
 from postlude.errors import ConfigurationError
+from postlude.inbox.inbox import Inbox
 from postlude.insight.actions import Actions
 from postlude.insight.insight import Insight
 from postlude.outbox.handlers import HandlerOptions, event_class_of, handler_of
@@ -137,6 +138,11 @@ class Postlude:
     def outbox(self) -> Outbox:
         """Where events are appended."""
         return self.engine.outbox
+
+    @property
+    def inbox(self) -> Inbox:
+        """What consumers have seen."""
+        return self.engine.inbox
 
     @property
     def insight(self) -> Insight:

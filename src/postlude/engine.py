@@ -16,6 +16,7 @@ import msgspec
 from postlude.connections import adapters_of, open_store
 from postlude.core.lanes import LANES
 from postlude.errors import ConfigurationError, SchemaMissing
+from postlude.inbox.inbox import Inbox
 from postlude.insight.actions import Actions
 from postlude.insight.insight import Insight
 from postlude.outbox.installed import Installed
@@ -37,7 +38,7 @@ from postlude.runtime.watch import LIVELY
 from postlude.runtime.watchers import Hook, Watchers
 from postlude.runtime.worker import Worker, WorkerOptions
 from postlude.settings import Settings
-from postlude.sync import Sync, SyncOutbox
+from postlude.sync import Sync, SyncInbox, SyncOutbox
 
 HINT_AFTER = 0.005
 HINT_EVERY = LIVELY / 2
@@ -105,6 +106,11 @@ class Engine:
         return Outbox(preparing, self._installed, self.store.scripts, self._handles, appended=self._appended)
 
     @cached_property
+    def inbox(self) -> Inbox:
+        """What consumers have seen."""
+        return Inbox(self.store.scripts, self._handles, self._installed)
+
+    @cached_property
     def insight(self) -> Insight:
         """Where everything stands."""
         return Insight(self.store.records, self.store.ownership, self.store.operations)
@@ -125,7 +131,10 @@ class Engine:
     def sync(self) -> Sync:
         """The same for code without an event loop."""
         outbox = SyncOutbox(self.outbox, self._handles)
-        return Sync(outbox, self._handles, self, self.store.sync_transaction, self._appended)
+        inbox = SyncInbox(self.inbox, self._handles)
+        return Sync(
+            outbox, inbox, self._handles, self, open_own=self.store.sync_transaction, appended=self._appended
+        )
 
     @property
     def lanes(self) -> int:
@@ -299,6 +308,7 @@ class Engine:
             events_hours=retention.events_hours,
             receipts_hours=retention.receipts_hours,
             dead_hours=retention.dead_hours,
+            inbox_hours=self._declared.settings.inbox.retention_hours,
         )
         upkeep = self.store.upkeep
         return [

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from postlude.core.at_once import at_once
 from postlude.errors import ConfigurationError
+from postlude.inbox.inbox import Inbox
 from postlude.outbox.options import AppendOptions
 from postlude.outbox.outbox import Handles, Outbox
 
@@ -36,20 +37,35 @@ class SyncOutbox:
 
     def append(self, tx: Any, event: object, **options: Unpack[AppendOptions]) -> UUID:
         """Append one event in the caller's transaction."""
-        self._require_sync(tx)
+        require_sync(self._handles, tx)
         return at_once(self._outbox.append(tx, event, **options))
 
     def append_many(self, tx: Any, events: Sequence[object]) -> list[UUID]:
         """Append events or `Message(event, **options)`, in order, in one statement."""
-        self._require_sync(tx)
+        require_sync(self._handles, tx)
         return at_once(self._outbox.append_many(tx, events))
 
-    def _require_sync(self, tx: Any) -> None:
-        if self._handles.adapter(tx).is_async:
-            raise ConfigurationError(
-                f"a handle of {type(tx).__module__.split('.')[0]} belongs to an event loop",
-                hint="Await app.outbox.append(...) instead of calling app.sync.",
-            )
+
+class SyncInbox:
+    """`once` without `await`."""
+
+    def __init__(self, inbox: Inbox, handles: Handles) -> None:
+        self._inbox = inbox
+        self._handles = handles
+
+    def once(self, tx: Any, consumer: str, event_id: UUID | str, *, source: str | None = None) -> bool:
+        """True: this is the first time, so do it, in this transaction. False: it was done before."""
+        require_sync(self._handles, tx)
+        return at_once(self._inbox.once(tx, consumer, event_id, source=source))
+
+
+def require_sync(handles: Handles, tx: Any) -> None:
+    """Refuse what only an event loop could use."""
+    if handles.adapter(tx).is_async:
+        raise ConfigurationError(
+            f"a handle of {type(tx).__module__.split('.')[0]} belongs to an event loop",
+            hint="Await the same method of app instead of calling app.sync.",
+        )
 
 
 class Sync:
@@ -58,12 +74,15 @@ class Sync:
     def __init__(
         self,
         outbox: SyncOutbox,
+        inbox: SyncInbox,
         handles: Handles,
         life: Life,
+        *,
         open_own: Callable[[], AbstractContextManager[Any]],
         appended: Callable[[], None],
     ) -> None:
         self.outbox = outbox
+        self.inbox = inbox
         self._appended = appended
         self._handles = handles
         self._life = life

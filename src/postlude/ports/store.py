@@ -103,6 +103,9 @@ class Scripts(Protocol):
     def append(self, prepared: Sequence[Prepared]) -> Script[list[UUID]]:
         """Write events and deliveries. Same id and same content is a no-op; other content raises IdConflict."""
 
+    def once(self, consumer: str, event_id: UUID) -> Script[bool]:
+        """Remember that a consumer has seen an event. False: it had already."""
+
     def lanes(self) -> Script[int | None]:
         """The number of lanes as installed; None when nothing is installed."""
 
@@ -324,8 +327,17 @@ class Upkeep(Protocol):
         """Empty partitions older than that, keeping what belongs to open work. Gives the names emptied. Receipts may
         have hours of their own; 0 hours keep for ever."""
 
-    async def prune(self, *, events_hours: int, dead_hours: int, limit: int, receipts_hours: int | None = None) -> int:
-        """Delete what is over its retention and lives in no partition. Gives the rows deleted; 0 means done."""
+    async def prune(
+        self,
+        *,
+        events_hours: int,
+        dead_hours: int,
+        limit: int,
+        receipts_hours: int | None = None,
+        inbox_hours: int = 0,
+    ) -> int:
+        """Delete what is over its retention and lives in no partition. Gives the rows deleted; 0 means done. 0 hours
+        keep for ever."""
 
     async def duties(self) -> list[dict[str, Any]]:
         """Every duty that a worker ever had: name, owner, ran_at, next_at, rows, seconds, error."""

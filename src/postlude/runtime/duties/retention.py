@@ -20,6 +20,7 @@ class RetentionOptions(msgspec.Struct, frozen=True, kw_only=True):
     dead_hours: int
     receipts_hours: int | None = None
     """None: as long as events."""
+    inbox_hours: int = 0
 
 
 class Retention(Duty):
@@ -37,7 +38,11 @@ class Retention(Duty):
         if retired:
             log.info("retired %s", ", ".join(retired))
         pruned = await self._upkeep.prune(
-            events_hours=hours, receipts_hours=receipts_hours, dead_hours=self._options.dead_hours, limit=BATCH
+            events_hours=hours,
+            receipts_hours=receipts_hours,
+            dead_hours=self._options.dead_hours,
+            inbox_hours=self._options.inbox_hours,
+            limit=BATCH,
         )
         if pruned:
             log.info("pruned %d rows", pruned)

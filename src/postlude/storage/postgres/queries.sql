@@ -744,6 +744,17 @@ WITH old AS (
 )
 SELECT count(*) FROM gone
 
+-- name: prune_inbox
+WITH old AS (
+    SELECT consumer, event_id FROM postlude.postlude_inbox
+     WHERE received_at < clock_timestamp() + :ahead::interval - make_interval(hours => :hours)
+     ORDER BY received_at LIMIT :limit FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM postlude.postlude_inbox i USING old
+     WHERE i.consumer = old.consumer AND i.event_id = old.event_id RETURNING 1
+)
+SELECT count(*) FROM gone
+
 -- name: prune_dead
 -- Dead letters older than the retention of dead letters; off by default. Audited as a discard by the duty.
 WITH target AS MATERIALIZED (
@@ -762,3 +773,11 @@ WITH target AS MATERIALIZED (
       FROM target
 )
 SELECT count(*) FROM target
+
+-- ---------------------------------------------------------------- inbox
+
+-- name: once
+-- The first to commit has it. A second one waits for the first to end, and then sees it, or is the first itself.
+INSERT INTO postlude.postlude_inbox (consumer, event_id) VALUES (:consumer, :event_id)
+ON CONFLICT DO NOTHING
+RETURNING event_id

@@ -9,10 +9,11 @@ _APP = (
     "SELECT ON {s}.postlude_meta, {s}.postlude_migration",
     "INSERT, SELECT (event_id, digest) ON {s}.postlude_event",
     "INSERT, SELECT (event_id) ON {s}.postlude_delivery",
+    "INSERT, SELECT (event_id) ON {s}.postlude_inbox",
 )
 _WORKER = (
     "SELECT ON {s}.postlude_meta, {s}.postlude_migration, {s}.postlude_transition",
-    "SELECT, INSERT ON {s}.postlude_event, {s}.postlude_receipt",
+    "SELECT, INSERT ON {s}.postlude_event, {s}.postlude_receipt, {s}.postlude_inbox",
     "SELECT, INSERT, UPDATE, DELETE ON {s}.postlude_delivery, {s}.postlude_worker",
     "SELECT ON SEQUENCE {s}.postlude_delivery_seq_seq",
     "SELECT, INSERT, UPDATE ON {s}.postlude_lane, {s}.postlude_duty",
@@ -22,7 +23,7 @@ _VIEWER = (
     "SELECT ON {s}.postlude_meta, {s}.postlude_migration, {s}.postlude_transition",
     "SELECT ON {s}.postlude_event, {s}.postlude_event_json, {s}.postlude_delivery, {s}.postlude_receipt",
     "SELECT ON {s}.postlude_worker, {s}.postlude_lane, {s}.postlude_destination, {s}.postlude_duty",
-    "SELECT ON {s}.postlude_audit, {s}.postlude_audit_link, {s}.postlude_operation",
+    "SELECT ON {s}.postlude_audit, {s}.postlude_audit_link, {s}.postlude_operation, {s}.postlude_inbox",
     "SELECT ON SEQUENCE {s}.postlude_delivery_seq_seq",
 )
 PARTS = {"app": _APP, "worker": _WORKER, "viewer": _VIEWER}

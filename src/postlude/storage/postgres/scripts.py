@@ -57,6 +57,10 @@ class PostgresScripts:
             if stored.get(one.event_id) != one.digest:
                 raise IdConflict(f"event {one.event_id} was appended before with other content")
 
+    def once(self, consumer: str, event_id: UUID) -> Script[bool]:
+        found = yield Call(self._statements["once"], {"consumer": consumer, "event_id": event_id})
+        return bool(found)
+
     def lanes(self) -> Script[int | None]:
         rows = yield Call(self._statements["installed_lanes"], {})
         return int(rows[0][0]) if rows else None

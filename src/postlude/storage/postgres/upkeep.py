@@ -22,10 +22,23 @@ class PostgresUpkeep:
     async def retire_partitions(self, hours: int, receipts_hours: int | None = None) -> list[str]:
         return await self._partitions.retire(hours, hours if receipts_hours is None else receipts_hours)
 
-    async def prune(self, *, events_hours: int, dead_hours: int, limit: int, receipts_hours: int | None = None) -> int:
+    async def prune(
+        self,
+        *,
+        events_hours: int,
+        dead_hours: int,
+        limit: int,
+        receipts_hours: int | None = None,
+        inbox_hours: int = 0,
+    ) -> int:
         pruned = 0
         receipts_hours = events_hours if receipts_hours is None else receipts_hours
-        kinds = [("prune_events", events_hours), ("prune_receipts", receipts_hours), ("prune_dead", dead_hours)]
+        kinds = [
+            ("prune_events", events_hours),
+            ("prune_receipts", receipts_hours),
+            ("prune_dead", dead_hours),
+            ("prune_inbox", inbox_hours),
+        ]
         for name, hours in kinds:
             if hours > 0:
                 found = await self._database.fetch(name, hours=hours, limit=limit, ahead=self._database.ahead)

@@ -631,6 +631,11 @@ DELETE FROM postlude_receipt WHERE rowid IN (
         ORDER BY r.settled_at LIMIT :limit)
 RETURNING 1
 
+-- name: prune_inbox
+DELETE FROM postlude_inbox WHERE (consumer, event_id) IN (
+       SELECT consumer, event_id FROM postlude_inbox WHERE received_at < :before ORDER BY received_at LIMIT :limit)
+RETURNING 1
+
 -- name: prune_dead
 -- Dead letters older than the retention of dead letters; off by default. The receipt says the duty gave them up.
 INSERT INTO postlude_receipt (event_id, destination, outcome, attempts, seq, actor, settled_at)
@@ -646,3 +651,11 @@ SELECT randomblob(16), :now, 'duty:retention', 'discard', uuid_text(event_id), '
 
 -- name: prune_dead_3
 DELETE FROM postlude_delivery WHERE seq IN (SELECT value FROM json_each(:seqs))
+
+-- ---------------------------------------------------------------- inbox
+
+-- name: once
+-- INSERT comes first, so that Python's sqlite3 begins by itself.
+INSERT INTO postlude_inbox (consumer, event_id, received_at) VALUES (:consumer, :event_id, :now)
+ON CONFLICT DO NOTHING
+RETURNING event_id

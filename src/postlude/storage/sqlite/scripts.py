@@ -27,6 +27,10 @@ class SqliteScripts:
             yield from self._compare([one for one in once if one.event_id.bytes not in new])
         return [one.event_id for one in prepared]
 
+    def once(self, consumer: str, event_id: UUID) -> Script[bool]:
+        found = yield self._call("once", {"consumer": consumer, "event_id": event_id.bytes})
+        return bool(found)
+
     def lanes(self) -> Script[int | None]:
         found = yield self._call("installed_lanes", {})
         return int(found[0][0]) if found else None

@@ -26,11 +26,20 @@ class SqliteUpkeep:
     async def retire_partitions(self, hours: int, receipts_hours: int | None = None) -> list[str]:  # noqa: ARG002 - there are none
         return []
 
-    async def prune(self, *, events_hours: int, dead_hours: int, limit: int, receipts_hours: int | None = None) -> int:
+    async def prune(
+        self,
+        *,
+        events_hours: int,
+        dead_hours: int,
+        limit: int,
+        receipts_hours: int | None = None,
+        inbox_hours: int = 0,
+    ) -> int:
         """Each kind in a transaction of its own, so that nobody waits for all of them. 0 hours keeps for ever."""
         pruned = 0
         receipts_hours = events_hours if receipts_hours is None else receipts_hours
-        for name, hours in (("prune_events", events_hours), ("prune_receipts", receipts_hours)):
+        kinds = (("prune_events", events_hours), ("prune_receipts", receipts_hours), ("prune_inbox", inbox_hours))
+        for name, hours in kinds:
             if hours > 0:
                 pruned += await self._database.write(partial(_prune, name=name, hours=hours, limit=limit))
         if dead_hours > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from postlude.testing.contracts.store_appending import AppendingContract
+from postlude.testing.contracts.store_inbox import InboxContract
 from postlude.testing.contracts.store_lifecycle import LifecycleContract
 from postlude.testing.contracts.store_operating import OperatingContract
 from postlude.testing.contracts.store_operations import OperationsContract
@@ -24,6 +25,7 @@ class StoreContract(
     OperatingContract,
     OperationsContract,
     UpkeepContract,
+    InboxContract,
     SchemaContract,
 ):
     """Every method of `postlude.ports.store`, by what it does."""

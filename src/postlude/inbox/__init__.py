@@ -1,0 +1,1 @@
+"""The inbox: what arrives more than once has its effect once."""
