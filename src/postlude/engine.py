@@ -132,9 +132,7 @@ class Engine:
         """The same for code without an event loop."""
         outbox = SyncOutbox(self.outbox, self._handles)
         inbox = SyncInbox(self.inbox, self._handles)
-        return Sync(
-            outbox, inbox, self._handles, self, open_own=self.store.sync_transaction, appended=self._appended
-        )
+        return Sync(outbox, inbox, self._handles, self, open_own=self.store.sync_transaction, appended=self._appended)
 
     @property
     def lanes(self) -> int:

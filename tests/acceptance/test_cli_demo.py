@@ -65,7 +65,7 @@ def test_demo_replaces_what_a_killed_demo_left(any_postgres_url: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupted_demo_leaves_nothing_behind(any_postgres_url: str, number: signal.Signals) -> None:
-    process = start("demo", "--json", "--database", any_postgres_url)
+    process = start("demo", "--json", "--orders", "20000", "--database", any_postgres_url)
     try:
 
         async def is_open() -> bool:

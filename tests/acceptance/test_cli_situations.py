@@ -9,8 +9,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import typer
 
-from postlude.cli.main import cli, typer
+from postlude.cli.main import cli
 from tests.acceptance.cli_shop import ONE_OF_EACH, POISON, Answer, InProcess, place
 from tests.databases import Databases
 

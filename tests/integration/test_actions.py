@@ -13,7 +13,7 @@ from postlude.core.outcome import Failed, Fault, Rejected
 from tests.engine import Noted, make_app, note, published, routed_app, workers
 
 REJECTED = Rejected(Fault("Bad"))
-WHO = {"actor": "ann", "reason": "tests"}
+WHO: dict[str, Any] = {"actor": "ann", "reason": "tests"}
 
 
 @event(type="test.strict", topic="strict", key="key", on_dead="block")

@@ -65,7 +65,8 @@ async def test_a_worker_does_not_take_a_duty_that_is_done_by_hand(database_url: 
             await go_on.wait()
             return 0
 
-        app.store.upkeep.prune = slow
+        upkeep: Any = app.store.upkeep
+        upkeep.prune = slow
         by_hand = asyncio.create_task(app.maintenance.run("retention"))
         await inside.wait()
         async with other.worker() as worker:
@@ -90,7 +91,8 @@ async def test_what_a_duty_did_is_counted_and_told(database_url: str) -> None:
             await until(lambda: worker.watchers.counts["duty:partitions:turns"] >= 1)
             assert worker.watchers.counts["duty:partitions:failures"] == 0
             assert worker.watchers.seconds["duty:partitions:seconds"] > 0
-        app.store.upkeep.prune = broken
+        upkeep: Any = app.store.upkeep
+        upkeep.prune = broken
         await retention_duty._take_turn(watchers)
         assert watchers.counts == {"duty:retention:turns": 1, "duty:retention:rows": 0, "duty:retention:failures": 1}
         (told,) = [one for one in await app.maintenance.duties() if one.name == "retention"]

@@ -27,7 +27,7 @@ from tests.engine import Noted, make_app, note, query, routed_app, workers
 
 EMPTY = {"pending": 0, "claimed": 0, "failed": 0, "scheduled": 0, "dead": 0}
 AN_HOUR = {"base_delay_seconds": 3600, "max_backoff_seconds": 3600, "jitter_factor": 0}
-WHO = {"actor": "ann", "reason": "tests"}
+WHO: dict[str, Any] = {"actor": "ann", "reason": "tests"}
 
 
 @event(type="test.followed", key="key")

@@ -14,7 +14,7 @@ from postlude.insight import bulk
 from postlude.ports.store import Operation
 from tests.engine import Noted, note, published, routed_app
 
-WHO = {"actor": "ann", "reason": "tests"}
+WHO: dict[str, Any] = {"actor": "ann", "reason": "tests"}
 
 
 class Killed(BaseException):

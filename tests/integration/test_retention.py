@@ -23,7 +23,7 @@ from tests.engine import Noted, arrived, held, note, published, query, routed_ap
 HOUR = 3600.0
 A_DAY = 24 * HOUR
 OLD = timedelta(days=30)
-WHO = {"actor": "ann", "reason": "tests"}
+WHO: dict[str, Any] = {"actor": "ann", "reason": "tests"}
 
 
 def id_of(moment: datetime, n: int = 0) -> UUID:
@@ -122,7 +122,8 @@ async def test_two_workers_that_both_hold_the_duty_make_each_day_once(any_postgr
 async def test_a_duty_that_fails_does_not_stop_the_worker(database_url: str, caplog: Any) -> None:
     app = routed_app(database_url)
     async with app:
-        app.store.upkeep.make_partitions = broken
+        upkeep: Any = app.store.upkeep
+        upkeep.make_partitions = broken
         async with app.worker():
             await until(lambda: "duty:partitions failed" in caplog.text)
             await note(app, "a", 1)

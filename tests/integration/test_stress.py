@@ -159,7 +159,8 @@ class Member:
             retry={"base_delay_seconds": 0.02, "max_backoff_seconds": 0.1, "max_attempts": 1000},
             pool={"max": 4},
         )
-        self.app._opened_brokers["default"] = recorder.connect(self.ice)
+        opened: dict[str, Any] = self.app._opened_brokers
+        opened["default"] = recorder.connect(self.ice)  # it only publishes
         self.app.store.ownership = Ownership(self.app.store.ownership, self.ice)
         self.stop = asyncio.Event()
         self.worker: Worker | None = None

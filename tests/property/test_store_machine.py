@@ -107,7 +107,8 @@ class Engine:
     async def begin(self) -> None:
         """A worker comes; whoever was there before is dead."""
         broker = SlowBroker()
-        self.app._opened_brokers["default"] = broker
+        opened: dict[str, Any] = self.app._opened_brokers
+        opened["default"] = broker  # it only publishes
         broker.worker = self.worker = self.app.engine.new_worker(duties=False)
         self.lives.append((self.worker, broker))
         await self.worker.start()

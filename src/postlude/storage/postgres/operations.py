@@ -39,7 +39,7 @@ class PostgresOperations:
                 **values,
             )
             if found:
-                return msgspec.structs.replace(operation, created_at=found[0][0], updated_at=found[0][0])
+                return msgspec.structs.replace(operation, created_at=found[0][0], updated_at=found[0][1])
             # Unless it ended just now, there is one.
             if running := await self._database.fetch("running_operation", **values):
                 return _operation(running[0])

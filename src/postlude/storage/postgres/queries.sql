@@ -587,7 +587,7 @@ SELECT name FROM changed
 INSERT INTO postlude.postlude_operation (id, action, filter, destination, actor, reason, last_seq, total)
 VALUES (:id, :action, :filter::jsonb, :destination::text, :actor, :reason, :last_seq, :total)
 ON CONFLICT DO NOTHING
-RETURNING created_at
+RETURNING created_at, updated_at
 
 -- name: running_operation
 -- The one of its kind that is running.
