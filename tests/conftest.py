@@ -30,7 +30,7 @@ from tools.pgbouncer import available as pooler
 from tools.servers import PostgresServer
 
 pytest.register_assert_rewrite("postlude.testing.contracts")
-pytest_plugins = ["tests.swept"]
+pytest_plugins = ["tests.scheduling", "tests.swept"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts us in the background leaves this to every process we start, and Ctrl-C could not be tested.
