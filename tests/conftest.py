@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +32,11 @@ from tools.pgbouncer import available as pooler
 from tools.servers import PostgresServer
 
 pytest.register_assert_rewrite("postlude.testing.contracts")
-pytest_plugins = ["tests.swept"]
+pytest_plugins = ["tests.scheduling", "tests.swept"]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that starts us in the background leaves this to every process we start, and Ctrl-C could not be tested.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SERVERS = {server.name: server for server in configured_servers()}
 ALLOWED_MISSING = Path(__file__).with_name("allowed_missing.txt")

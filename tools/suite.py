@@ -49,7 +49,7 @@ def run_pytest(chosen: Sequence[str], extra: Sequence[str] = ()) -> int:
     targets = [] if paths else [str(TESTS / tier) for tier in chosen]
     concerned = {path.split("/")[1] for path in paths} or set(chosen)
     alone = any(argument.startswith(("-n", "--numprocesses", "--pdb")) for argument in extra)
-    workers = [] if alone else ["-n", "2", "--dist", "loadgroup"]
+    workers = [] if alone else ["-n", "2"]
     with test_servers() if concerned - WITHOUT_SERVERS else _tidy({}) as env:
         command = [sys.executable, "-m", "pytest", *workers, *targets, *extra]
         return run(command, env={**os.environ, **env}, stop_signal=signal.SIGINT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import time
 from collections.abc import AsyncIterator, Callable
@@ -30,19 +29,16 @@ from postlude.runtime.duties.duty import Duty
 from postlude.runtime.duties.partitions import MakePartitions
 from postlude.runtime.duties.retention import Retention, RetentionOptions
 from postlude.runtime.handling import HandlerDestination, HandlingParts
+from postlude.runtime.hints import Hints
 from postlude.runtime.publishing import BrokerDestination
 from postlude.runtime.routing import RouteDestination
 from postlude.runtime.threads import Threads
 from postlude.runtime.transactions import TransactionFactory, Transactions, transactions_of
-from postlude.runtime.watch import LIVELY
 from postlude.runtime.watchers import Hook, Watchers
 from postlude.runtime.worker import Worker, WorkerOptions
 from postlude.settings import Settings
 from postlude.sync import Sync, SyncInbox, SyncOutbox
 
-HINT_AFTER = 0.005
-HINT_EVERY = LIVELY / 2
-"""A worker that was told looks often for a while: telling it again meanwhile would only cost the producer a commit."""
 SPARE_CONNECTIONS = 3
 """Of the pool, that handlers never take: however long they hang, other destinations and appends go on."""
 
@@ -79,8 +75,7 @@ class Engine:
         self._workers: list[Worker] = []
         self._installed = Installed(declared.settings.lanes)
         self._started = False
-        self._hint_due: asyncio.TimerHandle | None = None
-        self._hinted_at = float("-inf")
+        self._hints = Hints(self._hint)
 
     # ------------------------------------------------------------ sides
 
@@ -154,9 +149,7 @@ class Engine:
 
     async def close(self) -> None:
         """Give every connection back."""
-        if self._hint_due is not None:
-            self._hint_due.cancel()
-            self._hint_due = None
+        await self._hints.close()
         if "store" in self.__dict__:
             await self.store.close()
         if "_threads" in self.__dict__:
@@ -335,22 +328,15 @@ class Engine:
             )
         self._installed.learn(status.lanes)
 
+    async def _hint(self) -> None:
+        await self.store.hint()
+
     def _appended(self) -> None:
         """Somebody appended: wake the workers of this process, or hint to others, at most once in a while."""
         for worker in self._workers:
             worker.hint()
-        if not self._workers and self._started and self._hint_due is None:
-            with contextlib.suppress(RuntimeError):
-                loop = asyncio.get_running_loop()
-                due = max(loop.time() + HINT_AFTER, self._hinted_at + HINT_EVERY)
-                self._hint_due = loop.call_at(due, self._send_hint)
-
-    def _send_hint(self) -> None:
-        self._hint_due = None
-        self._hinted_at = asyncio.get_running_loop().time()
-        task = asyncio.ensure_future(self.store.hint())
-        # A hint is only latency: whatever goes wrong with it, polling finds the work.
-        task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+        if not self._workers and self._started:
+            self._hints.soon()
 
 
 class Db:

@@ -28,8 +28,6 @@ from postlude.testing.contracts.broker_arrange import attempt, ids, joined, mess
 from tests.engine import until
 from tools.kafka import OWN, Jars, KafkaMock, KafkaServer, available
 
-pytestmark = pytest.mark.xdist_group("kafka")
-
 PRODUCE = 0
 TOO_LARGE, NOT_ENOUGH_REPLICAS, NOT_AUTHORIZED, OUT_OF_ORDER = 10, 19, 29, 45
 

@@ -31,8 +31,6 @@ from postlude.testing.contracts.broker_arrange import attempt, joined, message, 
 from tests.engine import until
 from tools.nats import OWN, NatsServer, available
 
-pytestmark = pytest.mark.xdist_group("nats")
-
 IS_OWN = OWN in os.environ
 OPTIONS = {"stream": "contract", "subjects": ["*"], "ack_wait": 1.5}
 

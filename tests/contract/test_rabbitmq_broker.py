@@ -277,7 +277,6 @@ class TestCompeting(OnRabbitmq, BrokerReceiving):
     options: ClassVar[dict[str, Any]] = {"queue_type": "classic", "single_active": False}
 
 
-@pytest.mark.xdist_group("private-rabbitmq")
 class TestRabbitmqFaults(OnRabbitmq, BrokerFaults):
     """Classic queues: a quorum queue that was just declared has no leader after a kill."""
 
@@ -287,7 +286,13 @@ class TestRabbitmqFaults(OnRabbitmq, BrokerFaults):
 
     @pytest.fixture
     def broker_server(self, private_rabbitmq):
+        self.node = private_rabbitmq
         return private_rabbitmq
+
+    async def declare(self, broker, topic, *groups):
+        """The server answers before its definitions are on disk: a kill right after would lose the queue."""
+        await super().declare(broker, topic, *groups)
+        await asyncio.to_thread(self.node.control, "eval", "mnesia:sync_log().")
 
     @pytest.fixture(autouse=True)
     def quiet(self, caplog):
