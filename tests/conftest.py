@@ -8,7 +8,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import pytest
@@ -24,7 +24,7 @@ from tests.databases import (
     configured_servers,
     install_schema,
 )
-from tools import rabbitmq, redis
+from tools import kafka, nats, rabbitmq, redis
 from tools.binaries import postgres
 from tools.debian import Program
 from tools.pgbouncer import PgBouncer
@@ -186,6 +186,26 @@ def shared_redis() -> Iterator[redis.RedisServer | redis.OwnRedis]:
     except LookupError as error:
         _refuse("redis", str(error))
     with redis.RedisServer(found) as server:
+        yield server
+
+
+PRIVATE_BROKERS: Mapping[str, Callable[[], Any]] = {
+    "kafka": lambda: kafka.KafkaServer(kafka.available()),
+    "rabbitmq": lambda: rabbitmq.RabbitmqServer(rabbitmq.available()),
+    "redis": lambda: redis.RedisServer(redis.available()),
+    "nats": lambda: nats.NatsServer(nats.available()),
+}
+
+
+@pytest.fixture
+def private_broker(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A server of the test's own, of the kind that its parameter names, to be killed and started again."""
+    try:
+        server = PRIVATE_BROKERS[request.param]()
+    except LookupError as error:
+        _refuse(request.param, str(error))
+    with server:
+        _record(request, f"private {getattr(server, 'name', request.param)} {getattr(server, 'version', '')}".rstrip())
         yield server
 
 

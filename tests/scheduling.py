@@ -15,6 +15,7 @@ TOGETHER = frozenset(
         "tests/contract/test_nats_broker.py",
         "tests/contract/test_rabbitmq_broker.py",
         "tests/contract/test_redis_broker.py",
+        "tests/contract/test_wire.py",
         "tests/integration/test_plans.py",
     }
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from benchmarks.measuring.database import Connection, connected
@@ -23,7 +23,11 @@ class Costs:
     def __init__(self, url: str, connection: Connection) -> None:
         self._url = url
         self._connection = connection
+        self.prefix = ""
+        """Of the names in the report, where several scenarios have costs."""
         self._events = 0
+        self._others = 0
+        self._others_cpu_us = 0.0
         self._sums = {"statements": 0.0, "commits": 0.0, "wal_bytes": 0.0, "cpu_us": 0.0}
         self._most_connections = 0
 
@@ -40,6 +44,18 @@ class Costs:
         self._sums["commits"] += commits_after - commits
         self._sums["wal_bytes"] += written_after - written
         self._events += events
+
+    @contextmanager
+    def client(self, events: int) -> Iterator[None]:
+        """Around the work of the other side, which has no other costs here than this process's CPU."""
+        start = time.process_time()
+        yield
+        self._others_cpu_us += (time.process_time() - start) * 1e6
+        self._others += events
+
+    def forget_client(self) -> None:
+        """What it did to warm up does not count."""
+        self._others, self._others_cpu_us = 0, 0.0
 
     def count_statements(self, database: Database) -> None:
         """Those of its pool. Renewals and wake-ups have connections of their own: one statement in three seconds."""
@@ -63,7 +79,10 @@ class Costs:
         if not self._events:
             return {}
         costs = {f"{name}_per_event": value / self._events for name, value in self._sums.items() if value}
-        return costs | {"connections": self._most_connections}
+        costs["connections"] = self._most_connections
+        if self._others:
+            costs["client_cpu_us_per_event"] = self._others_cpu_us / self._others
+        return {f"{self.prefix}{name}": value for name, value in costs.items()}
 
     def _note_statement(self, _query: Any) -> None:
         self._sums["statements"] += 1

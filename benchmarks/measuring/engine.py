@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import Any, cast
 
 from postlude import Event, Postlude, Settings, event
 from postlude.runtime.worker import Worker
@@ -37,9 +37,44 @@ def _order(key: str, size: int) -> OrderPlaced:
 @asynccontextmanager
 async def engine(url: str, *, batch: int, schema: str = "public") -> AsyncIterator[Postlude]:
     """A fresh app with a broker that forgets: nothing is connected, nothing is prepared."""
-    app = Postlude(url, broker="memory://", settings=Settings.load(schema=schema, relay={"batch_size": batch}))
-    app.route(OrderPlaced, to=DESTINATION)
-    app.broker(DESTINATION).keep = False
+    async with relaying(url, "memory://", batch=batch, schema=schema) as app:
+        app.broker(DESTINATION).keep = False
+        yield app
+
+
+@asynccontextmanager
+async def relaying(
+    url: str,
+    broker: str,
+    *,
+    batch: int,
+    schema: str = "public",
+    topic: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> AsyncIterator[Postlude]:
+    """The same with a broker of choice, to a topic of choice."""
+    brokers = {DESTINATION: {"url": broker, "options": dict(options or {})}}
+    app = Postlude(url, settings=Settings.load(schema=schema, relay={"batch_size": batch}, brokers=brokers))
+    app.route(OrderPlaced, to=DESTINATION, topic=topic)
+    try:
+        yield app
+    finally:
+        await app.close()
+
+
+@asynccontextmanager
+async def consuming(
+    url: str, broker: str, *, group: str, topic: str, batch: int, room: int, options: Mapping[str, Any]
+) -> AsyncIterator[Postlude]:
+    """A fresh app that takes orders from a topic, with room for so many open ones."""
+    consumer = {"batch_size": batch, "max_open": room}
+    brokers = {DESTINATION: {"url": broker, "options": dict(options)}}
+    app = Postlude(url, settings=Settings.load(consumer=consumer, brokers=brokers))
+
+    @app.on(OrderPlaced, name="bench", topic=topic, consumer=group)
+    async def handle(_placed: OrderPlaced) -> None:
+        raise RuntimeError("this handler is paused")
+
     try:
         yield app
     finally:

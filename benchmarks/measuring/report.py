@@ -13,14 +13,14 @@ _MEETS: Mapping[str, Callable[[float, float], bool]] = {">=": ge, "<=": le}
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Two series of one unit, what their ratio is called, and where it should be."""
+    """Two series of one unit, what their ratio is called, and where it should be. Without a bar it is only told."""
 
     name: str
     ours: str
     theirs: str
     unit: str
-    op: Literal[">=", "<="]
-    bar: float
+    op: Literal[">=", "<="] = ">="
+    bar: float | None = None
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -39,7 +39,8 @@ class Compared(msgspec.Struct, frozen=True):
 
     @property
     def is_met(self) -> bool:
-        return _MEETS[self.comparison.op](self.value, self.comparison.bar)
+        bar = self.comparison.bar
+        return bar is None or _MEETS[self.comparison.op](self.value, bar)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +64,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             "series": series,
             "ratios": {result.comparison.name: _ratio(result) for result in self.results},
             "costs": {name: _rounded(value) for name, value in self.costs.items()},
-            "aims": [_aim(result) for result in self.results],
+            "aims": [_aim(result) for result in self.results if result.comparison.bar is not None],
         }
         return msgspec.json.encode(head | body).decode()
 
@@ -81,11 +82,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         wide = 2 + max(len(result.comparison.name) for result in self.results)
         yield f"\n{'ratio':<{wide}}{'median':>8}   aim"
         for result in self.results:
-            aim = result.comparison
-            met = "met" if result.is_met else "MISSED"
-            yield f"{aim.name:<{wide}}{result.value:>8.3f}   {aim.op} {aim.bar:g}  {met}"
+            yield f"{result.comparison.name:<{wide}}{result.value:>8.3f}   {_verdict(result)}"
         yield ""
-        yield from (f"{name:<24}{_number(value)}" for name, value in self.costs.items())
+        wide = 2 + max((len(name) for name in self.costs), default=0)
+        yield from (f"{name:<{wide}}{_number(value)}" for name, value in self.costs.items())
 
 
 def _series(result: Compared) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -97,6 +97,13 @@ def _series(result: Compared) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _ratio(result: Compared) -> dict[str, Any]:
     return {"per_repeat": [_rounded(ratio) for ratio in result.ratios], "median": result.value}
+
+
+def _verdict(result: Compared) -> str:
+    aim = result.comparison
+    if aim.bar is None:
+        return "none"
+    return f"{aim.op} {aim.bar:g}  {'met' if result.is_met else 'MISSED'}"
 
 
 def _aim(result: Compared) -> dict[str, Any]:

@@ -5,8 +5,10 @@ from postlude.core.event import Event, event
 from postlude.core.lifecycle import Status
 from postlude.core.outcome import Err, Ok, Park, Reject
 from postlude.core.retry import Retry
+from postlude.core.upcast import upcast
 from postlude.errors import (
     BadUrl,
+    BeyondWindow,
     BrokerUnavailable,
     ConfigurationError,
     ConnectionClosed,
@@ -21,6 +23,7 @@ from postlude.errors import (
     LanesDiffer,
     MissingExtra,
     NaiveDatetime,
+    NewerVersion,
     NotEncodable,
     NotFound,
     NotInTransaction,
@@ -31,11 +34,13 @@ from postlude.errors import (
     SchemaTooNew,
     SettingsError,
     UnknownEvent,
+    Unreadable,
     Unroutable,
 )
 from postlude.insight.insight import EventStory, Page
 from postlude.outbox.handlers import EventHandler
 from postlude.outbox.prepare import Message
+from postlude.ports.broker import Received
 from postlude.ports.store import Filter
 from postlude.runtime.context import Context
 from postlude.runtime.watchers import DeadLetter
@@ -43,6 +48,7 @@ from postlude.settings import Settings
 
 __all__ = [
     "BadUrl",
+    "BeyondWindow",
     "BrokerUnavailable",
     "ConfigurationError",
     "ConnectionClosed",
@@ -65,6 +71,7 @@ __all__ = [
     "Message",
     "MissingExtra",
     "NaiveDatetime",
+    "NewerVersion",
     "NotEncodable",
     "NotFound",
     "NotInTransaction",
@@ -75,6 +82,7 @@ __all__ = [
     "PayloadTooLarge",
     "Postlude",
     "PostludeError",
+    "Received",
     "Reject",
     "Retry",
     "SchemaMissing",
@@ -83,6 +91,8 @@ __all__ = [
     "SettingsError",
     "Status",
     "UnknownEvent",
+    "Unreadable",
     "Unroutable",
     "event",
+    "upcast",
 ]

@@ -10,12 +10,15 @@ from typing import Any, Self, TypeVar, Unpack
 
 from postlude.connections import open_broker
 from postlude.core.event import spec_of
-from postlude.engine import Db, Declared, Engine, SystemClock
+from postlude.db import Db
+from postlude.declared import Declared, SystemClock
+from postlude.engine import Engine
 from postlude.errors import ConfigurationError
 from postlude.inbox.inbox import Inbox
+from postlude.inbox.interpreting import Mapped
 from postlude.insight.actions import Actions
 from postlude.insight.insight import Insight
-from postlude.outbox.handlers import HandlerOptions, event_class_of, handler_of
+from postlude.outbox.handlers import Handler, HandlerOptions, event_class_of, handler_of
 from postlude.outbox.outbox import Outbox
 from postlude.outbox.routes import EVERYTHING, Routes, route_of
 from postlude.ports.broker import Broker
@@ -29,6 +32,7 @@ from postlude.settings import Settings
 from postlude.sync import Sync
 
 H = TypeVar("H", bound=Callable[..., Any])
+F = TypeVar("F", bound=Mapped)
 DEFAULT = "default"
 
 
@@ -65,7 +69,20 @@ class Postlude:
         spec_of(event)
 
         def decorate(function: H) -> H:
-            self.routes.add_handler(handler_of(function, event, self.settings.handler.timeout, options))
+            self._add_handler(handler_of(function, event, self.settings.handler.timeout, options))
+            return function
+
+        return decorate
+
+    def foreign(self, topic: str, *, broker: str = DEFAULT) -> Callable[[F], F]:
+        """Messages of that topic are no CloudEvents: the function makes an event of one, a `Message` with the id that
+        identifies it, or None when it is to be ignored."""
+        self._require_broker(broker)
+
+        def decorate(function: F) -> F:
+            if (broker, topic) in self._declared.foreign:
+                raise ConfigurationError(f"there are two mappings of {topic} from {broker}")
+            self._declared.foreign[broker, topic] = function
             return function
 
         return decorate
@@ -76,7 +93,7 @@ class Postlude:
             raise ConfigurationError(f"{type(handler).__name__} has no method handle")
         named: HandlerOptions = {**options, "name": options.get("name") or type(handler).__name__}
         limit = self.settings.handler.timeout
-        self.routes.add_handler(handler_of(handler.handle, event_class_of(handler), limit, named))
+        self._add_handler(handler_of(handler.handle, event_class_of(handler), limit, named))
 
     def route(
         self,
@@ -87,11 +104,7 @@ class Postlude:
         key: str | None = None,
     ) -> None:
         """Send events of a class, or every event (`"*"`), to a broker."""
-        if to not in self._brokers:
-            known = ", ".join(sorted(self._brokers)) or "none"
-            raise ConfigurationError(
-                f"there is no broker {to!r}", hint=f"Known: {known}. Give Postlude(broker=...) or brokers={{...}}."
-            )
+        self._require_broker(to)
         self.routes.add(route_of(event, to, topic, key))
         if event != EVERYTHING:
             self.routes.know(spec_of(event))
@@ -248,6 +261,18 @@ class Postlude:
 
     # ------------------------------------------------------------ inside
 
+    def _add_handler(self, handler: Handler) -> None:
+        if handler.source is not None:
+            self._require_broker(handler.source.broker)
+        self.routes.add_handler(handler)
+
+    def _require_broker(self, name: str) -> None:
+        if name not in self._brokers:
+            known = ", ".join(sorted(self._brokers)) or "none"
+            raise ConfigurationError(
+                f"there is no broker {name!r}", hint=f"Known: {known}. Give Postlude(broker=...) or brokers={{...}}."
+            )
+
     def _engines_of(
         self, database: str | None, databases: Mapping[str, str] | None, transactions: TransactionFactory | None
     ) -> dict[str, Engine]:
@@ -258,7 +283,10 @@ class Postlude:
         given = transactions if isinstance(transactions, Mapping) else {DEFAULT: transactions}
         if unknown := given.keys() - urls.keys() - {DEFAULT}:
             raise ConfigurationError(f"transactions name a database that is not there: {', '.join(sorted(unknown))}")
-        return {name: Engine(url, self._declared, given.get(name)) for name, url in urls.items()}
+        taking = DEFAULT if DEFAULT in urls else next(iter(urls))
+        return {
+            name: Engine(url, self._declared, given.get(name), consumes=name == taking) for name, url in urls.items()
+        }
 
 
 def _broker_urls(settings: Settings, broker: str | None, brokers: Mapping[str, str] | None) -> dict[str, str]:

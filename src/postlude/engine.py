@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
 from typing import Any
 
-import msgspec
-
 from postlude.connections import adapters_of, open_store
-from postlude.core.lanes import LANES
+from postlude.consumption import Consumption
+from postlude.core.upcast import require_upcasts
+from postlude.db import Db
+from postlude.declared import Declared
 from postlude.errors import ConfigurationError, SchemaMissing
+from postlude.inbox.accepting import AcceptingParts
+from postlude.inbox.consumers import served_by
 from postlude.inbox.inbox import Inbox
 from postlude.insight.actions import Actions
+from postlude.insight.consumers import Inboxes
 from postlude.insight.insight import Insight
 from postlude.outbox.installed import Installed
 from postlude.outbox.outbox import Handles, Outbox
 from postlude.outbox.prepare import Preparing
-from postlude.outbox.routes import Routes
 from postlude.ports.destination import Destination
-from postlude.ports.store import SchemaStatus, Store
+from postlude.ports.store import Store
 from postlude.runtime.duties.by_hand import Maintenance
 from postlude.runtime.duties.duty import Duty
 from postlude.runtime.duties.partitions import MakePartitions
@@ -34,42 +35,27 @@ from postlude.runtime.publishing import BrokerDestination
 from postlude.runtime.routing import RouteDestination
 from postlude.runtime.threads import Threads
 from postlude.runtime.transactions import TransactionFactory, Transactions, transactions_of
-from postlude.runtime.watchers import Hook, Watchers
+from postlude.runtime.watchers import Watchers
 from postlude.runtime.worker import Worker, WorkerOptions
-from postlude.settings import Settings
 from postlude.sync import Sync, SyncInbox, SyncOutbox
 
 SPARE_CONNECTIONS = 3
 """Of the pool, that handlers never take: however long they hang, other destinations and appends go on."""
 
 
-class SystemClock:
-    """Real time and real chance."""
-
-    ahead = 0.0
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def chance(self) -> float:
-        return random.random()  # noqa: S311 - jitter is no secret
-
-
-class Declared(msgspec.Struct):
-    """What an app says once, for all its databases."""
-
-    settings: Settings
-    routes: Routes
-    hooks: list[Hook]
-    broker: Callable[[str], Any]
-    clock: Any
-
-
 class Engine:
     """Appends, deliveries, insight and actions of one database."""
 
-    def __init__(self, url: str | None, declared: Declared, transactions: TransactionFactory | None = None) -> None:
+    def __init__(
+        self,
+        url: str | None,
+        declared: Declared,
+        transactions: TransactionFactory | None = None,
+        *,
+        consumes: bool = True,
+    ) -> None:
         self._url = url
+        self._consumes = consumes
         self._declared = declared
         self._factory = transactions
         self._workers: list[Worker] = []
@@ -95,10 +81,13 @@ class Engine:
     @cached_property
     def outbox(self) -> Outbox:
         """Where events are appended."""
+        return Outbox(self._preparing, self._installed, self.store.scripts, self._handles, appended=self._appended)
+
+    @cached_property
+    def _preparing(self) -> Preparing:
         settings = self._declared.settings
         limit = settings.payload.max_bytes
-        preparing = Preparing(self._declared.routes, self._installed, source=settings.source, max_bytes=limit)
-        return Outbox(preparing, self._installed, self.store.scripts, self._handles, appended=self._appended)
+        return Preparing(self._declared.routes, self._installed, source=settings.source, max_bytes=limit)
 
     @cached_property
     def inbox(self) -> Inbox:
@@ -108,14 +97,17 @@ class Engine:
     @cached_property
     def insight(self) -> Insight:
         """Where everything stands."""
-        return Insight(self.store.records, self.store.ownership, self.store.operations)
+        store, routes = self.store, self._declared.routes
+        inboxes = Inboxes(store.receiving, store.records, lambda: served_by(routes.handlers.values()))
+        return Insight(store.records, store.ownership, store.operations, inboxes)
 
     @cached_property
     def actions(self) -> Actions:
         """What an operator can do."""
         store = self.store
         sides = (store.operating, store.operations, store.records, store.reading)
-        return Actions(*sides, lanes=lambda: self.lanes, hint=self._appended)
+        hours = self._declared.settings.inbox.replay_window_hours
+        return Actions(*sides, lanes=lambda: self.lanes, hint=self._appended, window_hours=hours)
 
     @cached_property
     def db(self) -> Db:
@@ -215,10 +207,12 @@ class Engine:
 
     def new_worker(self, *, duties: bool = True) -> Worker:
         """Not registered yet."""
+        require_upcasts(handler.spec for handler in self._declared.routes.handlers.values())
         options = self._declared.settings
+        consumption = self._consumption() if self._consumes else None
         return Worker(
             self.store,
-            self._destinations(),
+            [*self._destinations(), *(consumption.destinations() if consumption else ())],
             self.duties() if duties else [],
             self._declared.routes.policy,
             clock=self._declared.clock,
@@ -231,6 +225,7 @@ class Engine:
                 shutdown_timeout=options.worker.shutdown_timeout,
                 tick=min(1.0, options.lane.lease / 5),
             ),
+            consumers=consumption.consumers() if consumption else (),
         )
 
     # ------------------------------------------------------------ inside
@@ -252,16 +247,21 @@ class Engine:
         routes = partial(self._declared.routes.resolve_stored, lanes=self.lanes)
         found: list[Destination] = [RouteDestination(store.settling, routes, batch=batch)]
         for name in sorted(self._declared.routes.brokers()):
-            topic = self._declared.routes.topic(name)
-            found.append(
-                BrokerDestination(name, self._declared.broker(name), lanes=self.lanes, batch=batch, topic=topic)
-            )
+            topic, mode = self._declared.routes.topic(name), self._declared.settings.broker_mode(name)
+            broker = self._declared.broker(name)
+            found.append(BrokerDestination(name, broker, lanes=self.lanes, batch=batch, topic=topic, mode=mode))
         parts = self._handling_parts()
         on_sqlite = store.dialect == "sqlite"
         for handler in self._declared.routes.handlers.values():
+            if handler.source is not None and not self._consumes:
+                continue
             parallel = 1 if on_sqlite and handler.transactional else self._declared.settings.handler.concurrency
             found.append(HandlerDestination(handler, parts, lanes=self.lanes, parallel=parallel))
         return found
+
+    def _consumption(self) -> Consumption:
+        parts = AcceptingParts(self._installed, self.store.scripts, self._handles, self.store.transaction)
+        return Consumption(self._declared, self.store.receiving, parts, self._preparing)
 
     def _handling_parts(self) -> HandlingParts:
         on_sqlite = self.store.dialect == "sqlite"
@@ -337,32 +337,3 @@ class Engine:
             worker.hint()
         if not self._workers and self._started:
             self._hints.soon()
-
-
-class Db:
-    """Upgrade, status, verify, print."""
-
-    def __init__(self, store: Store, settings: Settings) -> None:
-        self._store = store
-        self._settings = settings
-
-    async def upgrade(self, phase: str | None = None) -> list[str]:
-        """Apply what is pending and make the first partitions; safe from many processes at once."""
-        schema = self._store.schema
-        stored = (await schema.status()).lanes
-        applied = await schema.upgrade(phase, lanes=self._settings.lanes or stored or LANES)
-        await self._store.upkeep.make_partitions(self._settings.retention.partitions_ahead_days)
-        return applied
-
-    async def status(self) -> SchemaStatus:
-        return await self._store.schema.status()
-
-    async def verify(self) -> list[str]:
-        return await self._store.schema.verify()
-
-    def grants(self, part: str, role: str) -> str:
-        """What the owner of the tables runs so that a role may append, work or look."""
-        return self._store.schema.grants(part, role)
-
-    def sql(self) -> str:
-        return self._store.schema.sql(lanes=self._settings.lanes or LANES)

@@ -4,6 +4,7 @@
     ├── NotInTransaction      append.not_in_transaction   the handle commits by itself
     ├── IdConflict            append.id_conflict          same id, other content
     ├── UnknownEvent          event.unknown               not a class decorated with @event
+    ├── NewerVersion          event.newer_version         the class here is older than the event: dead letter
     ├── Unroutable            append.unroutable           no route and no handler
     ├── PayloadTooLarge       append.payload_too_large
     ├── NotEncodable          append.not_encodable        payload or headers cannot be written
@@ -26,6 +27,8 @@
     ├── NotFound              insight.not_found
     ├── DutyTaken             duty.taken                  a worker has the duty
     ├── OperationRunning      operation.running           the same bulk action was begun and has not ended
+    ├── BeyondWindow          replay.beyond_window        consumers may have forgotten that they saw it
+    ├── Unreadable            unreadable                  a message that is no CloudEvent, or cannot be kept
     └── BrokerUnavailable     broker.unavailable          burns no attempts
 
 `code` is stable and may be stored; `hint` says what to do next. No password of a URL is in either.
@@ -66,6 +69,11 @@ class IdConflict(PostludeError):
 class UnknownEvent(PostludeError):
     code = "event.unknown"
     default_hint = "Decorate the class with @event(...)."
+
+
+class NewerVersion(PostludeError):
+    code = "event.newer_version"
+    default_hint = "Deploy the code that knows this version, then requeue: `postlude outbox requeue`."
 
 
 class Unroutable(PostludeError):
@@ -149,8 +157,14 @@ class ConfigurationError(PostludeError):
 
 
 class ContractViolation(PostludeError):
+    """`at` is the place of a function that is in no traceback, because it returned."""
+
     code = "handler.contract_violation"
     default_hint = "Return Ok, Err or None as the handler declares it."
+
+    def __init__(self, message: str, *, hint: str | None = None, at: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.at = at
 
 
 class HandlerTimeout(PostludeError):
@@ -176,6 +190,19 @@ class DutyTaken(PostludeError):
 class OperationRunning(PostludeError):
     code = "operation.running"
     default_hint = "Go on with it or cancel it: `postlude operation list`."
+
+
+class BeyondWindow(PostludeError):
+    code = "replay.beyond_window"
+    default_hint = (
+        "Narrow it with --since; or raise inbox.retention_hours where they are consumed, and then "
+        "inbox.replay_window_hours here."
+    )
+
+
+class Unreadable(PostludeError):
+    code = "unreadable"
+    default_hint = "Send CloudEvents 1.0, in binary mode or as application/cloudevents+json."
 
 
 class BrokerUnavailable(PostludeError):

@@ -38,6 +38,7 @@ class Place:
         self._traces = traces
         self.frozen_until: float | None = None
         self.deaths = 0
+        self.command = COMMAND
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -53,7 +54,7 @@ class Place:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                bound(COMMAND, death_signal="KILL"),
+                bound(self.command, death_signal="KILL"),
                 env=self._environment,
                 cwd=self.log.parent,
                 stdin=subprocess.DEVNULL,
@@ -113,6 +114,7 @@ class Fleet:
         # What a developer has set for himself must not reach the workers.
         own = {name: value for name, value in os.environ.items() if not name.startswith("POSTLUDE_")}
         env = {**own, "PYTHONPATH": str(ROOT), "CHAOS_TRACES": str(traces), **environment}
+        self.environment = env
         self.traces = traces
         self.places = [Place(f"worker {i}", folder / f"worker{i}.log", env, traces) for i in range(1, count + 1)]
 

@@ -10,11 +10,15 @@ from uuid import uuid4
 
 import pytest
 import redis as client
+from hypothesis import example, given
+from hypothesis import strategies as st
 from redis._parsers.base import BaseParser
+from redis.asyncio import Connection
 
 from postlude import Postlude, Settings
 from postlude.brokers.redis import RedisBroker, subscription
 from postlude.brokers.redis.faults import TABLE, outcome_of, word_of
+from postlude.brokers.redis.link import LARGE, packed
 from postlude.core.outcome import SENT, Failed, Rejected, Unavailable
 from postlude.errors import BadUrl, ConfigurationError
 from postlude.testing.contracts.broker import BrokerContract
@@ -244,6 +248,13 @@ async def test_what_stands_in_the_url_does_not_break_reading(redis_server):
         await sent(broker, [message(topic, "k")])
         assert [one.key for one in await received(member, 1, 20)] == ["k"]
     await broker.close()
+
+
+@given(st.lists(st.lists(st.binary() | st.text() | st.integers()), max_size=5))
+@example([["t", b"x" * LARGE, "y" * LARGE, 1], []])
+def test_commands_are_packed_as_the_client_packs_them(arguments):
+    commands = [["XADD", *those] for those in arguments]
+    assert b"".join(packed(commands)) == b"".join(Connection().pack_commands(commands))
 
 
 def test_an_option_that_the_client_does_not_know_is_named():

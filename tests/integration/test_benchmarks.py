@@ -12,6 +12,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from benchmarks.broker import comparisons
 from benchmarks.handles.drivers import HANDLES
 from benchmarks.handles.handle import Handle
 from benchmarks.measuring.costs import Costs
@@ -19,6 +20,7 @@ from benchmarks.measuring.database import connected, fresh_database
 from benchmarks.measuring.engine import engine
 from benchmarks.scenarios.joining import joining
 from benchmarks.scenarios.setup import Params, Setup
+from tools import kafka
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks"
 SMALL = ("--events", "300", "--repeats", "2", "--batch", "50")
@@ -38,13 +40,15 @@ ON_POSTGRES = (
     "django",
 )  # fmt: skip
 ASYNCPG = HANDLES[0]
+BROKERS = {"kafka": 0.6, "rabbitmq": 0.8, "redis": 0.8, "nats": 0.6}
 ON_SQLITE = ("sqlalchemy-sqlite", "sqlite3", "aiosqlite")
 
 
 def run(
-    url: str | None, *arguments: str, bench: str = "relay", patience: float = 110
+    url: str | None, *arguments: str, bench: str = "relay", patience: float = 110, **servers: str
 ) -> subprocess.CompletedProcess[str]:
-    env = {key: value for key, value in os.environ.items() if key != "POSTLUDE_BENCH_POSTGRES"}
+    env = {key: value for key, value in os.environ.items() if not key.startswith("POSTLUDE_BENCH_")}
+    env |= {f"POSTLUDE_BENCH_{name.upper()}": server for name, server in servers.items()}
     if url is not None:
         env["POSTLUDE_BENCH_POSTGRES"] = url
     command = [sys.executable, str(SCRIPTS / f"{bench}.py"), *arguments]
@@ -94,6 +98,43 @@ def test_append_measures_some_handles(any_postgres_url):
     assert done.returncode == 0, done.stderr
     ratios = [line.split()[0] for line in done.stdout.splitlines() if "/raw" in line]
     assert ratios == ["append[psycopg]/raw", "append[sqlite3]/raw"]
+
+
+def test_broker_has_every_broker_and_aims_for_publishing():
+    found = {comparison.name: comparison.bar for _, comparison in comparisons(20_000).values()}
+    publishing = {f"{name}/client": aim for name, aim in BROKERS.items()}
+    assert found == publishing | {f"{name}-consume/client": None for name in BROKERS}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_broker_measures_publishing_and_consuming_on_rabbitmq(any_postgres_url, rabbitmq_url):
+    check_broker(any_postgres_url, "rabbitmq", rabbitmq=rabbitmq_url)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_broker_measures_publishing_and_consuming_on_redis(any_postgres_url, redis_server):
+    check_broker(any_postgres_url, "redis", redis=redis_server.url)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_broker_measures_publishing_and_consuming_on_a_server_of_its_own(any_postgres_url):
+    check_broker(any_postgres_url, "nats")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_broker_measures_publishing_and_consuming_on_kafka_or_says_why_not(any_postgres_url):
+    try:
+        kafka.available()
+    except LookupError:  # its stand-in in tests is nothing to measure
+        done = run(any_postgres_url, "--only", "kafka", *SMALL, bench="broker")
+        assert done.returncode == 1
+        assert "bench: no kafka" in done.stderr
+    else:
+        check_broker(any_postgres_url, "kafka")
 
 
 @pytest.mark.parametrize("lazy", ["ours", "raw"])
@@ -158,6 +199,22 @@ def test_without_a_server_it_says_how_to_get_one():
     assert "dev bench relay" in done.stderr
 
 
+def check_broker(url, name, **servers):
+    done = run(url, "--json", "--only", f"{name},{name}-consume", *SMALL, bench="broker", **servers)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert {series: one["unit"] for series, one in report["series"].items()} == dict.fromkeys(
+        [name, f"{name} client", f"{name}-consume", f"{name}-consume client"], "events/s"
+    )
+    assert [(aim["name"], aim["op"], aim["bar"]) for aim in report["aims"]] == [(f"{name}/client", ">=", BROKERS[name])]
+    check_shape(report, "broker")
+    costs = (
+        "statements_per_event", "commits_per_event", "wal_bytes_per_event", "cpu_us_per_event", "connections",
+        "client_cpu_us_per_event",
+    )  # fmt: skip
+    assert set(report["costs"]) == {f"{prefix}_{cost}" for prefix in (name, f"{name}_consume") for cost in costs}
+
+
 def check_shape(report, bench):
     """What the agreed JSON looks like, whichever benchmark it is of, and that its numbers belong together."""
     assert list(report) == [
@@ -172,7 +229,8 @@ def check_shape(report, bench):
     for name, ratio in report["ratios"].items():
         ours, theirs = (report["series"][side]["values"] for side in _sides(name))
         assert ratio["per_repeat"] == pytest.approx([a / b for a, b in zip(ours, theirs, strict=True)], rel=0.01)
-    assert {aim["name"] for aim in report["aims"]} == set(report["ratios"])
+    told = {name for name in report["ratios"] if name.endswith("-consume/client")}  # without an aim
+    assert {aim["name"] for aim in report["aims"]} == set(report["ratios"]) - told
     for aim in report["aims"]:
         assert aim["value"] == report["ratios"][aim["name"]]["median"]
         assert aim["met"] is (aim["value"] >= aim["bar"] if aim["op"] == ">=" else aim["value"] <= aim["bar"])
@@ -181,4 +239,4 @@ def check_shape(report, bench):
 
 def _sides(ratio: str) -> tuple[str, str]:
     ours, _, theirs = ratio.partition("/")
-    return ours, f"{ours} raw" if theirs == "raw" else theirs
+    return ours, f"{ours} {theirs}" if theirs in {"raw", "client"} else theirs

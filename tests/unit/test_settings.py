@@ -229,6 +229,22 @@ def test_a_short_lease_may_have_a_short_stall_and_for_ever_is_long_enough(tmp_pa
     load(tmp_path, lane={"lease": 0.5, "stall": 0.2}, inbox={"retention_hours": 0})
 
 
+def test_a_window_that_is_longer_than_the_inbox_remembers_is_refused_with_its_origins(tmp_path: Path) -> None:
+    (tmp_path / "postlude.toml").write_text("[postlude.inbox]\nretention_hours = '7d'\n")
+    error = refused(tmp_path, {"POSTLUDE_INBOX__REPLAY_WINDOW_HOURS": "8d"}, pool={"min": 20})
+    assert "2 settings are wrong" in error.args[0]
+    assert (
+        "inbox.replay_window_hours = 192 (from POSTLUDE_INBOX__REPLAY_WINDOW_HOURS) is more than "
+        "inbox.retention_hours = 168 (from postlude.toml)" in error.args[0]
+    )
+
+
+@pytest.mark.parametrize(("window", "retention"), [(168, 168), (24, 168), (0, 168), (9000, 0), (0, 0)])
+def test_a_window_within_what_the_inbox_remembers_is_fine(tmp_path: Path, window: int, retention: int) -> None:
+    loaded = load(tmp_path, inbox={"replay_window_hours": window, "retention_hours": retention})
+    assert (loaded.inbox.replay_window_hours, loaded.inbox.retention_hours) == (window, retention)
+
+
 def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     (tmp_path / "postlude.toml").write_text("[postlude]\nmessages_per_tick = 3\n[postlude.lane]\nlease = 'soon'\n")
     environ = {"POSTLUDE_POOL__MIN": "99", "POSTLUDE_LANES": "0"}

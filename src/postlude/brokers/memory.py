@@ -139,6 +139,10 @@ class MemorySubscription:
         due = asyncio.get_running_loop().time() + delay
         self._group.again |= dict.fromkeys(self._settle(received), due)
 
+    def position(self, received: Received) -> str | None:
+        topic, number = received.place
+        return f"{topic}/{number}"
+
     async def lag(self) -> int | None:
         self._broker.require_up()
         group, topics = self._group, self._topics

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import socket
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -129,11 +130,13 @@ async def _preview(app: Postlude, planned: Operation) -> Outcome:
 async def _would_change(app: Postlude, choice: Choice) -> Outcome:
     """By ids, as far as it can be told without doing it."""
     fitting: list[UUID] = []
+    made: list[tuple[UUID, datetime]] = []
     for event_id in choice.ids or ():
         try:
             story = await app.insight.event(event_id)
         except NotFound:
             continue
+        made.append((event_id, story.event.created_at))
         if choice.to is not None:
             fits = all(one.destination != choice.to for one in story.deliveries)
         else:
@@ -141,6 +144,8 @@ async def _would_change(app: Postlude, choice: Choice) -> Outcome:
             fits = choice.which.destination in wanted and len(wanted) > 1
         if fits:
             fitting.append(event_id)
+    if choice.to is not None:
+        await app.actions.window.require_events(choice.to, made)
     return Outcome(len(set(fitting)), list(dict.fromkeys(fitting)))
 
 

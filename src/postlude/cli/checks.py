@@ -9,7 +9,12 @@ from typing import Any, Literal
 import msgspec
 
 from postlude.cli.render import age_text, bytes_text
+from postlude.core.event import EventSpec
+from postlude.core.upcast import require_upcasts
 from postlude.engine import SPARE_CONNECTIONS
+from postlude.errors import ConfigurationError
+from postlude.inbox.consumers import PREFIX
+from postlude.insight.consumers import ConsumerView
 from postlude.insight.insight import DestinationView
 from postlude.ports.store import LiveWorker, Operation, SchemaStatus, TableUse
 from postlude.settings import Settings
@@ -22,6 +27,8 @@ EXTRA_CONNECTIONS = 2
 """Of a worker, beside its pool: one renews the lease, one listens."""
 RESERVED_CONNECTIONS = 3
 SHORT_LEASE = 5.0
+SILENT = 60.0
+"""A consumer that works tells its lag every few seconds."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -45,6 +52,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     unserved: dict[str, int]
     tables: list[TableUse] = []
     operations: list[Operation] = []
+    consumers: list[ConsumerView] = []
     asked_at: datetime
     answered_at: datetime
 
@@ -67,6 +75,18 @@ def check_schema(status: SchemaStatus, problems: Sequence[str]) -> Finding:
     return Finding("schema", "ok", f"version {status.version}, {status.lanes} lanes")
 
 
+def check_versions(handled: Sequence[EventSpec]) -> Iterator[Finding]:
+    """Of the app's own classes: nothing to say when there are none."""
+    if not handled:
+        return
+    try:
+        require_upcasts(handled)
+    except ConfigurationError as error:
+        yield Finding("event versions", "fail", str(error.args[0]), error.hint)
+    else:
+        yield Finding("event versions", "ok", "every class that a handler takes can read its older versions")
+
+
 def check_all(facts: Facts) -> list[Finding]:
     """Every finding but those on connection and schema, which come first."""
     found = [
@@ -76,6 +96,7 @@ def check_all(facts: Facts) -> list[Finding]:
         check_workers(facts),
         *check_lanes(facts),
     ]
+    found += check_consumers(facts)
     waiting = [check_unserved(facts), check_dead(facts), check_operations(facts), check_paused(facts), check_due(facts)]
     return [*found, *check_pool(facts), *waiting]
 
@@ -169,6 +190,30 @@ def check_lanes(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "lanes", "ok", f"{owned} of {lanes} owned{lost}" if lanes else "none yet: the first worker makes them"
         )
+
+
+def check_consumers(facts: Facts) -> Iterator[Finding]:
+    """Nothing to say where none ever joined a broker."""
+    if not facts.consumers:
+        return
+    served = {name for worker in facts.workers for name in worker.destinations}
+    troubles = [Finding("consumers", "warn", *said) for one in facts.consumers if (said := _silence(one, served))]
+    yield from troubles
+    if not troubles:
+        lags = ", ".join(f"{one.name} {'?' if one.lag is None else f'{one.lag:,}'}" for one in facts.consumers)
+        yield Finding("consumers", "ok", f"all are served; lag: {lags}")
+
+
+def _silence(one: ConsumerView, served: set[str]) -> tuple[str, str] | None:
+    """What is wrong with a consumer, and what to do."""
+    told = "never" if one.lag_age_seconds is None else f"{age_text(one.lag_age_seconds)} ago"
+    if PREFIX + one.name not in served:
+        hint = "Run a worker whose app has it. If it is gone for good, delete its row from postlude_consumer."
+        return f"{one.name}: no live worker takes its messages; its lag was last told {told}", hint
+    if one.lag_age_seconds is None or one.lag_age_seconds > SILENT:
+        hint = "Its worker runs, so look at its broker, and at postlude.consumer and postlude.outage in the log."
+        return f"{one.name}: its lag was last told {told}", hint
+    return None
 
 
 def check_pool(facts: Facts) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ import typer
 from postlude.app import Postlude
 from postlude.brokers.memory import MemoryBroker
 from postlude.cli import render
-from postlude.cli.checks import Facts, Finding, check_all, check_schema
+from postlude.cli.checks import Facts, Finding, check_all, check_schema, check_versions
 from postlude.cli.loading import open_app, require_database, using
 from postlude.cli.options import AppRef, AsJson, Database
 from postlude.ports.store import TableUse
@@ -54,6 +54,7 @@ async def _examine(app: Postlude) -> tuple[list[Finding], list[TableUse]]:
     findings = [Finding("connection", "ok", f"{app.store.dialect} {server['version']} answers in {took:.0f} ms")]
     status = await app.db.status()
     findings.append(check_schema(status, await app.db.verify() if status.version else []))
+    findings += check_versions([handler.spec for handler in app.routes.handlers.values()])
     if status.version == 0:
         return findings, []
     tables = await app.store.upkeep.disk_use()
@@ -67,6 +68,7 @@ async def _examine(app: Postlude) -> tuple[list[Finding], list[TableUse]]:
         unserved=await app.insight.unserved(),
         tables=tables,
         operations=await app.insight.operations(status="running"),
+        consumers=[] if any("_pre_" in step for step in status.pending) else await app.insight.consumers(),
         asked_at=asked,
         answered_at=answered,
     )

@@ -22,6 +22,7 @@ from postlude.cli import (
     docs,
     doctor,
     events,
+    inbox,
     maintenance,
     operation,
     outbox,
@@ -59,7 +60,7 @@ NEXT = {
     "duty.taken": "maintenance list",
     "settings.invalid": "settings",
 }
-EXPLAINED = frozenset({"configuration.refused", "settings.bad_url", "append.naive_datetime"})
+EXPLAINED = frozenset({"configuration.refused", "settings.bad_url", "append.naive_datetime", "replay.beyond_window"})
 """What the command's own help explains."""
 
 cli = typer.Typer(
@@ -75,6 +76,7 @@ cli.command("settings")(settings.settings)
 cli.add_typer(db.group, name="db")
 cli.add_typer(outbox.group, name="outbox")
 cli.add_typer(events.group, name="events")
+cli.add_typer(inbox.group, name="inbox")
 cli.add_typer(destination.group, name="destination")
 cli.add_typer(operation.group, name="operation")
 cli.add_typer(maintenance.group, name="maintenance")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeGuard
 from uuid import UUID
 
 import msgspec
@@ -19,7 +19,7 @@ MAX_HEADER_BYTES = 16_384
 _HEADER = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 _VALUE = re.compile("[^\\r\\n\\x00\\ud800-\\udfff]*")
 _TRACE = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-_OURS = ("ce_", "ce-", "postlude")
+_OURS = ("ce_", "ce-", "cloudevents", "postlude")
 _headers = msgspec.json.Decoder(dict[str, str])
 _RESERVED = frozenset({"content-type", "message_id", "message-id", "correlation_id", "causation_id"})
 
@@ -82,12 +82,16 @@ def _loose(text: str | bytes) -> dict[str, Any]:
         return {}
 
 
+def is_traceparent(text: str | None) -> TypeGuard[str]:
+    return text is not None and _TRACE.fullmatch(text) is not None
+
+
 def traceparent(given: str | None, parent: str | None, random: int) -> str:
     """A valid traceparent: the given one, a new span of the parent's trace, or a new trace of 192 random bits."""
-    if given is not None and _TRACE.fullmatch(given):
+    if is_traceparent(given):
         return given
     span = f"{random & (1 << 64) - 1 or 1:016x}"
-    if parent is not None and _TRACE.fullmatch(parent):
+    if is_traceparent(parent):
         return f"{parent[:36]}{span}{parent[52:]}"
     return f"00-{random >> 64 & (1 << 128) - 1 or 1:032x}-{span}-01"
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID, uuid5
+from uuid import UUID
 
-from postlude.errors import ConfigurationError, InvalidId
+from postlude.core.identity import identity
+from postlude.errors import ConfigurationError
 from postlude.outbox.installed import Installed
 from postlude.outbox.outbox import Handles
 from postlude.ports.store import Scripts
 
-FOREIGN = UUID("6f7d1f0e-2c1b-5f0a-9d5e-6b1f5a0c7e21")
-"""The namespace of ids that are not UUIDs."""
 MAX_NAME = 200
 
 
@@ -37,20 +36,3 @@ class Inbox:
         if not self._installed.is_known:
             self._installed.learn(await adapter.play(tx, self._scripts.lanes()))
         return await adapter.play(tx, self._scripts.once(consumer, identity(event_id, source)))
-
-
-def identity(event_id: UUID | str, source: str | None) -> UUID:
-    """The id as we keep it: itself, or made from a foreign one and its source, always the same way."""
-    if isinstance(event_id, UUID):
-        return event_id
-    try:
-        return UUID(event_id)
-    except ValueError:
-        pass
-    if not event_id or source is None:
-        raise InvalidId(
-            f"{event_id!r} is no UUID, so it is not clear whose it is",
-            hint="Give source= too: an id that is no UUID is only known within its source.",
-        )
-    # The length keeps two pairs apart that would read alike one after the other.
-    return uuid5(FOREIGN, f"{len(source)}:{source}{event_id}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from uuid import UUID
 
 from msgspec import structs
@@ -11,6 +12,7 @@ from postlude.core.lanes import lane_of
 from postlude.errors import ConfigurationError, NotFound
 from postlude.insight.bulk import Bulk, Told
 from postlude.insight.insight import as_uuid
+from postlude.insight.window import Window
 from postlude.ports.store import Child, Filter, Operating, Operation, Operations, Reading, Records
 
 BATCH = 1000
@@ -30,13 +32,15 @@ class Actions:
         *,
         lanes: Callable[[], int],
         hint: Callable[[], None],
+        window_hours: int,
     ) -> None:
         self._operating = operating
         self._records = records
         self._reading = reading
         self._lanes = lanes
         self._hint = hint
-        self.bulk = Bulk(operations, reading, lanes)
+        self.window = Window(records, operations, window_hours)
+        self.bulk = Bulk(operations, reading, self.window, lanes)
 
     async def requeue(
         self, which: Which, *, actor: str, reason: str, destination: str | None = None, told: Told | None = None
@@ -58,7 +62,8 @@ class Actions:
         return await self._act("bury", which, actor=actor, reason=reason, destination=destination, told=told)
 
     async def replay(self, which: Which, *, to: str, actor: str, reason: str, told: Told | None = None) -> list[UUID]:
-        """Stored events are delivered to one destination again, as new work; by a filter, the oldest first."""
+        """Stored events are delivered to one destination again, as new work; by a filter, the oldest first. To a broker
+        none that was made before `inbox.replay_window_hours`."""
         await self.require_replayable(to, actor, reason)
         if isinstance(which, Filter):
             planned = await self.bulk.plan("replay", which, actor=actor, reason=reason, to=to)
@@ -124,16 +129,19 @@ class Actions:
         return list(dict.fromkeys(changed))
 
     async def _replay_ids(self, ids: list[UUID], to: str, *, actor: str, reason: str) -> list[UUID]:
-        replayed: list[UUID] = []
+        children: list[Child] = []
+        made: list[tuple[UUID, datetime]] = []
         for start in range(0, len(ids), BATCH):
             part = ids[start : start + BATCH]
             events = await self._reading.events(part)
-            children = [
-                Child(event.event_id, to, lane_of(event.key, event.event_id, self._lanes()), event.key)
-                for event in (events[event_id] for event_id in part if event_id in events)
-            ]
-            if children:
-                replayed += await self._operating.replay(children, actor=actor, reason=reason)
+            found = [events[event_id] for event_id in part if event_id in events]
+            lanes = self._lanes()
+            children += [Child(one.event_id, to, lane_of(one.key, one.event_id, lanes), one.key) for one in found]
+            made += [(one.event_id, one.created_at) for one in found]
+        await self.window.require_events(to, made)
+        replayed: list[UUID] = []
+        for start in range(0, len(children), BATCH):
+            replayed += await self._operating.replay(children[start : start + BATCH], actor=actor, reason=reason)
         return replayed
 
 

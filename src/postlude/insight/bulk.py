@@ -10,6 +10,7 @@ from msgspec import structs
 from postlude.core.lanes import lane_of
 from postlude.core.lifecycle import Status
 from postlude.errors import NotFound, OperationRunning
+from postlude.insight.window import Window
 from postlude.ports.store import Child, Filter, Operation, OperationPage, Operations, Reading
 
 PAGE = 1000
@@ -28,13 +29,14 @@ Told = Callable[[Operation], None]
 class Bulk:
     """Runs operations. Two that run the same one do not disturb each other: every page is done by one of them."""
 
-    def __init__(self, operations: Operations, reading: Reading, lanes: Callable[[], int]) -> None:
+    def __init__(self, operations: Operations, reading: Reading, window: Window, lanes: Callable[[], int]) -> None:
         self._operations = operations
+        self._window = window
         self._reading = reading
         self._lanes = lanes
 
     async def plan(self, action: str, which: Filter, *, actor: str, reason: str, to: str | None = None) -> Operation:
-        """What would be done, counted; nothing is stored."""
+        """What would be done, counted; nothing is stored. A replay of what is too old for its destination is refused."""
         planned = Operation(
             id=uuid4(),
             action=action,
@@ -44,6 +46,8 @@ class Bulk:
             reason=reason,
             last_seq=await self._reading.last_seq(),
         )
+        if action == "replay":
+            await self._window.require_all(planned, statuses_of(planned))
         return structs.replace(planned, total=await self._operations.count(planned, statuses_of(planned)))
 
     async def preview(self, planned: Operation, limit: int) -> OperationPage:
@@ -99,6 +103,7 @@ class Bulk:
     async def _turn(self, operation: Operation, page: OperationPage) -> Sequence[UUID] | None:
         if operation.action != "replay":
             return await self._operations.act(operation, page)
+        await self._window.require_page(operation, page.rows)
         to = operation.destination or ""
         children = [
             Child(row["event_id"], to, lane_of(row["key"], row["event_id"], self._lanes()), row["key"])

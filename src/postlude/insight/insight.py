@@ -13,6 +13,8 @@ from postlude.core.delivery import StoredEvent
 from postlude.core.lifecycle import OPEN, OUTCOMES, Status
 from postlude.core.outcome import Fault
 from postlude.errors import ConfigurationError, NaiveDatetime, NotFound
+from postlude.insight.consumers import ConsumerView, Inboxes, SeenView
+from postlude.ports.receiving import InboxFilter
 from postlude.ports.store import AuditFilter, Filter, LiveWorker, Operation, Operations, Ownership, Records
 
 MAX_PAGE = 10_000
@@ -95,6 +97,8 @@ Destinations: TypeAlias = list[DestinationView]
 Workers: TypeAlias = list[LiveWorker]
 Audits: TypeAlias = list[dict[str, Any]]
 OperationList: TypeAlias = list[Operation]
+Consumers: TypeAlias = list[ConsumerView]
+SeenMessages: TypeAlias = list[SeenView]
 
 
 class ExportFilter(TypedDict, total=False):
@@ -108,10 +112,11 @@ class ExportFilter(TypedDict, total=False):
 
 
 class Insight:
-    def __init__(self, records: Records, ownership: Ownership, operations: Operations) -> None:
+    def __init__(self, records: Records, ownership: Ownership, operations: Operations, inboxes: Inboxes) -> None:
         self._records = records
         self._ownership = ownership
         self._operations = operations
+        self._inboxes = inboxes
 
     async def counts(self) -> dict[str, int]:
         """Open deliveries by status, zero-filled."""
@@ -173,6 +178,22 @@ class Insight:
     async def unserved(self) -> dict[str, int]:
         """Open work by destination that no live worker serves."""
         return await self._records.unserved()
+
+    async def consumers(self) -> Consumers:
+        """What each consumer took from its broker, what became of it, and how far behind it is."""
+        return await self._inboxes.consumers()
+
+    async def inbox(
+        self,
+        *,
+        consumer: str | None = None,
+        topic: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+    ) -> SeenMessages:
+        """What consumers have seen, newest first."""
+        return await self._inboxes.seen(InboxFilter(consumer=consumer, topic=topic, since=since, until=until), limit)
 
     async def audits(
         self,

@@ -63,6 +63,14 @@ class Returns(msgspec.Struct, frozen=True):
         return result
 
 
+class Source(msgspec.Struct, frozen=True):
+    """A topic of a broker, as one consumer takes it."""
+
+    consumer: str
+    broker: str
+    topic: str
+
+
 class Handler(msgspec.Struct, frozen=True):
     """A registered handler."""
 
@@ -76,6 +84,8 @@ class Handler(msgspec.Struct, frozen=True):
     retry: Retry | None
     timeout: float
     concurrency: int | None
+    source: Source | None = None
+    """Where its events come from; None: from what is appended in this database."""
 
     @property
     def destination(self) -> str:
@@ -90,6 +100,9 @@ class HandlerOptions(TypedDict, total=False):
     retry: Retry | None
     timeout: float | None
     concurrency: int | None
+    topic: str | None
+    broker: str
+    consumer: str
 
 
 def handler_of(function: Callable[..., Any], event_class: type[Any], limit: float, options: HandlerOptions) -> Handler:
@@ -125,7 +138,25 @@ def handler_of(function: Callable[..., Any], event_class: type[Any], limit: floa
         retry=options.get("retry"),
         timeout=timeout,
         concurrency=concurrency,
+        source=_source(chosen, spec_of(event_class), options),
     )
+
+
+def _source(name: str, spec: EventSpec, options: HandlerOptions) -> Source | None:
+    if "consumer" not in options:
+        if given := [option for option in ("topic", "broker") if options.get(option) is not None]:
+            raise ConfigurationError(
+                f"{name} names a {given[0]}, but no consumer",
+                hint="Give consumer= too: the name under which this service takes messages. Keep it for ever.",
+            )
+        return None
+    consumer = options["consumer"]
+    if not _NAME.fullmatch(consumer or ""):
+        raise ConfigurationError(
+            f"{consumer!r} is not the name of a consumer",
+            hint="Use letters, digits, _ . - and at most 128 characters, such as 'billing'.",
+        )
+    return Source(consumer, options.get("broker", "default"), options.get("topic") or spec.topic)
 
 
 def event_class_of(instance: Any) -> type[Any]:

@@ -66,6 +66,13 @@ class Preparing:
         self._max_bytes = max_bytes
 
     def one(self, message: Message) -> Prepared:
+        """An append. Somebody must receive it."""
+        prepared = self.recorded(message)
+        if not prepared.routes and not spec_of(message.event).record_only:
+            raise Unroutable(f"nobody receives {prepared.type}: there is no route and no handler for it")
+        return prepared
+
+    def recorded(self, message: Message) -> Prepared:
         event = message.event
         spec = spec_of(event)
         self._routes.know(spec)
@@ -81,8 +88,6 @@ class Preparing:
     def _prepared(self, message: Message, spec: EventSpec, key: str | None, payload: bytes, event_id: UUID) -> Prepared:
         cause = current.cause()
         routes = self._routes.resolve(spec, message.event, event_id, key, self._installed.lanes)
-        if not routes and not spec.record_only:
-            raise Unroutable(f"nobody receives {spec.type}: there is no route and no handler for it")
         if message.priority != "normal" and (key is not None or any(route.key is not None for route in routes)):
             raise InvalidKey(
                 f"{spec.type} has a key, so it cannot have priority {message.priority!r}",
@@ -128,13 +133,17 @@ def _id(given: UUID | str | None) -> UUID:
             raise InvalidId(f"{given!r} is not a UUID") from error
     if not isinstance(given, UUID):
         raise InvalidId(f"an id is a UUID, not {type(given).__name__}")
+    require_past(given)
+    return given
+
+
+def require_past(given: UUID) -> None:
     made = time_of(given)
     if made is not None and made > datetime.now(UTC) + MAX_AHEAD:
         raise InvalidId(
             f"the id {given} claims to be made on {made:%Y-%m-%d}",
             hint="A UUIDv7 more than a day ahead would fall into a partition that is being made: correct the clock.",
         )
-    return given
 
 
 def _headers(given: Mapping[str, str] | None, cause: current.Cause | None) -> str:

@@ -69,7 +69,7 @@ class Routes:
                 seen.add(route.to)
                 yield route.to, route.key
         for handler in self.handlers.values():
-            if handler.spec.type == event_type:
+            if handler.spec.type == event_type and handler.source is None:
                 yield handler.destination, None
 
     def topic(self, destination: str) -> Callable[[StoredEvent], str]:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
 import msgspec
 
 from postlude.errors import IdConflict
+
+
+class Conflicting(IdConflict):
+    """Ids under which other content is stored already."""
+
+    def __init__(self, ids: Sequence[UUID]) -> None:
+        super().__init__(f"event {ids[0]} was appended before with other content")
+        self.ids = frozenset(ids)
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -26,6 +34,13 @@ def distinct(prepared: Sequence[Prepared]) -> list[Prepared]:
         if found.setdefault(one.event_id, one).digest != one.digest:
             raise IdConflict(f"id {one.event_id} stands twice in one append, with different content")
     return list(found.values())
+
+
+def require_same(received: Sequence[Prepared], stored: Mapping[UUID, tuple[str, int, bytes]]) -> None:
+    """Type, version and payload of what was received are as they are stored; the way here may have changed the key."""
+    known = [(one, stored.get(one.event_id)) for one in received]
+    if other := [one.event_id for one, content in known if content != (one.type, one.version, one.payload)]:
+        raise Conflicting(other)
 
 
 class Prepared(msgspec.Struct, frozen=True):

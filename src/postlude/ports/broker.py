@@ -58,6 +58,9 @@ class Subscription(Protocol):
     async def nack(self, received: Sequence[Received], delay: float) -> None:
         """Not now: deliver them again, after a while where the broker can wait."""
 
+    def position(self, received: Received) -> str | None:
+        """Where it stands in the broker, the same whenever it comes again; None where the broker cannot tell."""
+
     async def lag(self) -> int | None:
         """How many messages the group has not acknowledged; None where the broker cannot tell."""
 

@@ -20,6 +20,7 @@ from postlude.core.delivery import Delivery, Fence, StoredEvent, Verdict
 from postlude.core.floors import Track
 from postlude.core.statement import Script
 from postlude.ports.append import Prepared
+from postlude.ports.receiving import Receiving, Taken
 
 
 class News(msgspec.Struct, frozen=True):
@@ -105,6 +106,10 @@ class Scripts(Protocol):
 
     def once(self, consumer: str, event_id: UUID) -> Script[bool]:
         """Remember that a consumer has seen an event. False: it had already."""
+
+    def receive(self, taken: Taken) -> Script[set[UUID]]:
+        """Write what a consumer took from a broker, where it has not seen it: inbox, events, deliveries, counts. Gives
+        the ids that were new to it. Raises Conflicting, when an event of that id is stored with other content."""
 
     def lanes(self) -> Script[int | None]:
         """The number of lanes as installed; None when nothing is installed."""
@@ -198,6 +203,7 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
 class Records(Protocol):
     """What insight reads. Rows come back as mappings with the column names of the schema."""
 
+    async def now(self) -> datetime: ...
     async def counts(self) -> dict[str, int]: ...
     async def stats(self) -> list[dict[str, Any]]: ...
     async def list_open(self, which: Filter, *, after: int, limit: int) -> list[dict[str, Any]]: ...
@@ -383,6 +389,7 @@ class Store(Protocol):
     settling: Settling
     scripts: Scripts
     ownership: Ownership
+    receiving: Receiving
     records: Records
     operating: Operating
     operations: Operations

@@ -16,10 +16,10 @@ from uuid import UUID
 import msgspec
 
 from postlude.core.at_once import at_once
-from postlude.core.codec import decode
 from postlude.core.delivery import Delivery, Fence
 from postlude.core.outcome import HELD, SETTLED, Err, Failed, Fault, Ok, Outcome, Park, Parked, Reject, Rejected
 from postlude.core.sqlstate import sqlstate_of, wrapped
+from postlude.core.upcast import decode_event
 from postlude.errors import (
     ConfigurationError,
     ConnectionClosed,
@@ -139,8 +139,8 @@ class HandlerDestination:
 
     async def _one(self, entry: Entry, fence: Fence) -> Outcome:
         try:
-            event = decode(self._handler.spec.cls, entry.event.payload)
-        except (ValueError, msgspec.MsgspecError) as error:
+            event = decode_event(self._handler.spec, entry.event.version, entry.event.payload)
+        except Exception as error:  # noqa: BLE001 - an upcast may raise anything; the stored bytes will not change
             return Rejected(self._fault(error))
         work = self._in_transaction if self._handler.transactional else self._calling_out
         try:
@@ -392,7 +392,7 @@ class HandlerDestination:
         return Fault(
             kind=next(cls.__name__ for cls in type(error).__mro__ if not cls.__name__.startswith("_")),
             code=getattr(error, "code", None) if isinstance(error, PostludeError) else None,
-            at=raised_at(error),
+            at=(error.at if isinstance(error, ContractViolation) else None) or raised_at(error),
             message=kept if self._parts.keep_messages else None,
         )
 

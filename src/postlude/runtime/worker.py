@@ -23,6 +23,7 @@ from postlude.ports.clock import Clock
 from postlude.ports.destination import Destination
 from postlude.ports.store import Store
 from postlude.runtime.batch import RelayParts
+from postlude.runtime.consuming import Consuming
 from postlude.runtime.duties.duty import Duty
 from postlude.runtime.outage import Outage
 from postlude.runtime.ownership import Buried, Holder, Sharing
@@ -60,8 +61,10 @@ class Worker:
         clock: Clock,
         watchers: Watchers,
         options: WorkerOptions,
+        consumers: Sequence[Consuming] = (),
     ) -> None:
         self._store = store
+        self._consumers = consumers
         self._clock = clock
         self._options = options
         self._duties = duties
@@ -109,6 +112,7 @@ class Worker:
         loops = [self._beats(), self._watch.run(self._options.poll_min, self._options.poll_max), self._share()]
         loops += [relay.run() for relay in self.relays.values()]
         loops += [duty.run(self.watchers) for duty in self._duties]
+        loops += [consumer.run() for consumer in self._consumers]
         async with self._store.listen(self.hint):
             tasks = [asyncio.create_task(_named(loop)) for loop in loops]
             stopped = asyncio.create_task(stop.wait())
@@ -122,10 +126,11 @@ class Worker:
                 raise task.exception()  # type: ignore[misc]  # checked one line above
 
     async def drain_once(self, limit: int | None = None) -> tuple[int, int]:
-        """One pass over what is due now. Gives the deliveries settled and the entries tried."""
+        """One pass over what is there to take and over what is due now. Gives the deliveries settled, and how many
+        entries were tried and messages taken."""
         self._beat = self._clock.monotonic()
+        settled, tried = 0, sum([await consumer.visit() for consumer in self._consumers])
         await self._watch.look()
-        settled = tried = 0
         for relay in self.relays.values():
             before = relay.tried
             left = None if limit is None else limit - settled
@@ -148,10 +153,13 @@ class Worker:
         """Finish what is under way, give the lanes back, end. All of it within the deadline."""
         deadline = self._options.shutdown_timeout if timeout is None else timeout
         end = time.monotonic() + deadline
+        for consumer in self._consumers:
+            consumer.stop()
         for relay in self.relays.values():
             relay.stop()
         patience = deadline - min(FAREWELL, deadline / 2)
-        await asyncio.gather(*(relay.quiesce(patience) for relay in self.relays.values()))
+        leaving = [consumer.leave(patience) for consumer in self._consumers]
+        await asyncio.gather(*leaving, *(relay.quiesce(patience) for relay in self.relays.values()))
         await asyncio.to_thread(self._renewal.stop, _left(end) / 2)
         with contextlib.suppress(DatabaseUnavailable, TimeoutError):  # the lease ends by itself
             async with asyncio.timeout(_left(end)):

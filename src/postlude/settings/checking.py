@@ -86,7 +86,7 @@ def check_together(
             Problem(f"{stall} is less than two signs of life of a worker, which gives one every {beat:g} s")
         )
     return problems + [
-        Problem(f"brokers.{written((name,))} has options and no url", "Give it a url.", is_url=True)
+        Problem(f"brokers.{written((name,))} has settings and no url", "Give it a url.", is_url=True)
         for name, one in settings.brokers.items()
         if one.url is None and not (name == "default" and settings.broker)
         if ("brokers", name, "url") not in refused

@@ -13,10 +13,10 @@ from postlude.settings.kinds import Kind, taken_apart
 
 Path = tuple[str, ...]
 ANY = "*"
-_PLACEHOLDERS = {"databases": "NAME", "brokers": "NAME", "types": "TYPE", "options": "OPTION"}
+_PLACEHOLDERS = {"databases": "NAME", "brokers": "NAME", "consumers": "NAME", "types": "TYPE", "options": "OPTION"}
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
-NOT_USED_YET = ("optimistic", "inbox.replay_window_hours", "consumer", "calls", "http", "privacy")
+NOT_USED_YET = ("optimistic", "calls", "http", "privacy")
 """Tables whose part of Postlude is still to come: read and checked, and without effect."""
 
 

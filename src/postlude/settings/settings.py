@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -48,6 +48,7 @@ class Settings(tables.Group, frozen=True, kw_only=True, dict=True):
     retention: tables.RetentionSettings = tables.RetentionSettings()
     inbox: tables.InboxSettings = tables.InboxSettings()
     consumer: tables.ConsumerSettings = tables.ConsumerSettings()
+    consumers: dict[str, tables.NamedConsumerSettings] = msgspec.field(default_factory=dict)
     errors: tables.ErrorSettings = tables.ErrorSettings()
     privacy: tables.PrivacySettings = tables.PrivacySettings()
     http: tables.HttpSettings = tables.HttpSettings()
@@ -80,6 +81,10 @@ class Settings(tables.Group, frozen=True, kw_only=True, dict=True):
         """Of every broker, by name; `broker` is the one named `default`."""
         urls = {name: one.url for name, one in self.brokers.items() if one.url is not None}
         return urls if self.broker is None else {**urls, "default": self.broker}
+
+    def broker_mode(self, name: str) -> Literal["binary", "structured"]:
+        """How CloudEvents are written there."""
+        return self.brokers[name].mode if name in self.brokers else "binary"
 
     def _given(self) -> list[Given]:
         known: dict[Path, Origin] = self.__dict__.get("origins", {})

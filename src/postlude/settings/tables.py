@@ -27,6 +27,9 @@ Attempts = Annotated[int, Kind(least=1, most=2_147_483_647)]
 Delay = Annotated[float, Kind(unit=SECONDS, least=0, most=TEN_YEARS)]
 Multiplier = Annotated[float, Kind(least=1, most=1_000_000)]
 Share = Annotated[float, Kind(least=0, most=1)]
+Open = Annotated[int, Kind(least=1, most=10_000_000)]
+Start = Literal["earliest", "latest"]
+Unknown = Literal["ignore", "dead"]
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,6 +45,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class BrokerSettings(Group, frozen=True, kw_only=True):
     url: BrokerUrl | None = None
+    mode: Literal["binary", "structured"] = "binary"
     options: dict[str, Any] = {}
 
 
@@ -157,7 +161,25 @@ class InboxSettings(Group, frozen=True, kw_only=True):
 
 
 class ConsumerSettings(Group, frozen=True, kw_only=True):
-    max_open: Annotated[int, Kind(least=1, most=10_000_000)] = 10_000
+    max_open: Open = 10_000
+    batch_size: Count = 500
+    start: Start = "earliest"
+    unknown: Unknown = "ignore"
+
+    def named(self, own: NamedConsumerSettings | None) -> ConsumerSettings:
+        """With what one consumer has of its own."""
+        said = {} if own is None else {name: getattr(own, name) for name in self.__struct_fields__}
+        return msgspec.structs.replace(self, **{name: one for name, one in said.items() if one is not None})
+
+
+class NamedConsumerSettings(Group, frozen=True, kw_only=True):
+    """What one consumer has of its own; the rest is as for all. The group is named like the consumer."""
+
+    group: str | None = None
+    max_open: Open | None = None
+    batch_size: Count | None = None
+    start: Start | None = None
+    unknown: Unknown | None = None
 
 
 class ErrorSettings(Group, frozen=True, kw_only=True):

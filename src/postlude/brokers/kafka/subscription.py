@@ -163,7 +163,7 @@ class KafkaSubscription(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def ack(self, received: Sequence[Received]) -> None:
         for one in received:
-            progress, partition, offset = one.place
+            progress, partition, offset, _ = one.place
             if self._is_ours(progress, partition) and (position := progress.ack(offset)) is not None:
                 self._positions[partition] = position
         await self._commit()
@@ -172,7 +172,7 @@ class KafkaSubscription(ConsumerRebalanceListener):  # type: ignore[misc]
         """The partition waits as a whole, so that nothing overtakes."""
         refused: set[TopicPartition] = set()
         for one in received:
-            progress, partition, offset = one.place
+            progress, partition, offset, _ = one.place
             if self._is_ours(progress, partition):
                 progress.refuse(offset)
                 refused.add(partition)
@@ -182,6 +182,11 @@ class KafkaSubscription(ConsumerRebalanceListener):  # type: ignore[misc]
                 if delay > 0:
                     self._consumer.pause(partition)
                     self._paused[partition] = asyncio.get_running_loop().time() + delay
+
+    def position(self, received: Received) -> str | None:
+        """With the time: a topic that is deleted and made again counts from the beginning."""
+        _, partition, offset, time = received.place
+        return f"{partition.topic}/{partition.partition}/{offset}@{time}"
 
     async def lag(self) -> int | None:
         if (consumer := self._consumer) is None:
@@ -243,7 +248,7 @@ def _received(record: Any, progress: Progress) -> Received:
         key=None if record.key is None else _text(record.key),
         payload=record.value or b"",
         headers={name: _text(value or b"") for name, value in record.headers},
-        place=(progress, partition, record.offset),
+        place=(progress, partition, record.offset, record.timestamp),
     )
 
 

@@ -101,6 +101,11 @@ class NatsSubscription:
     async def nack(self, received: Sequence[Received], delay: float) -> None:
         await _tell(partial(message.nak, delay or None) for message in self._settled(received))
 
+    def position(self, received: Received) -> str | None:
+        """With the time: a stream that is deleted and made again counts from the beginning."""
+        known = received.place.metadata
+        return f"{known.stream}/{known.sequence.stream}@{known.timestamp.isoformat()}"
+
     async def lag(self) -> int | None:
         if (connection := self._connection) is None:
             return None

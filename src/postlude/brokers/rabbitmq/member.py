@@ -96,6 +96,9 @@ class Member:
             mine = [one for one in received if one.place[0] is joined and one.place[1] in tags]
             joined.waiting.put_back(mine, delay)
 
+    def position(self, received: Received) -> str | None:  # noqa: ARG002 - a queue has no places
+        return None
+
     async def lag(self) -> int | None:
         """What waits in the queues, and what we hold. What other members hold is not known here."""
         joined = await self.join()

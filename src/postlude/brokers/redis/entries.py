@@ -18,9 +18,10 @@ def received_of(topic: str, entry: bytes, flat: list[bytes] | None) -> tuple[Pla
     if flat is None:
         return place, None
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
-    headers = {_text(name): _text(value) for name, value in fields.items() if name not in OWN_FIELDS}
+    content = _content(fields)
+    headers = {_text(name): _text(value) for name, value in fields.items() if name not in (*OWN_FIELDS, content)}
     key = fields.get(b"_key")
-    return place, Received(topic, None if key is None else _text(key), _payload(fields), headers, place)
+    return place, Received(topic, None if key is None else _text(key), fields.get(content, b""), headers, place)
 
 
 def by_topic(places: Iterable[Place]) -> list[tuple[str, list[bytes]]]:
@@ -30,12 +31,10 @@ def by_topic(places: Iterable[Place]) -> list[tuple[str, list[bytes]]]:
     return list(found.items())
 
 
-def _payload(fields: dict[bytes, bytes]) -> bytes:
-    """Of a foreign entry: the field that looks like it, or its only one."""
-    if (ours := fields.get(b"_data")) is not None:
-        return ours
-    looks = next((fields[name] for name in FOREIGN_PAYLOADS if name in fields), b"")
-    return looks or (next(iter(fields.values())) if len(fields) == 1 else b"")
+def _content(fields: dict[bytes, bytes]) -> bytes:
+    """The field with the payload. Of a foreign entry: the one that looks like it, or its only one."""
+    found = next((name for name in (b"_data", *FOREIGN_PAYLOADS) if name in fields), b"_data")
+    return next(iter(fields)) if found not in fields and len(fields) == 1 else found
 
 
 def _text(value: bytes) -> str:

@@ -17,6 +17,9 @@ from postlude.redaction import redacted
 
 Command = Sequence[str | bytes | int]
 
+LARGE = 16_384
+"""From this size on a value is not copied."""
+
 
 class Link:
     """Connections of one broker. They are made when they are needed, and again when they broke."""
@@ -46,7 +49,7 @@ class Link:
         try:
             async with asyncio.timeout(self._timeout + wait):
                 connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
-                await connection.send_packed_command(connection.pack_commands(commands))
+                await connection.send_packed_command(packed(commands))
                 for _ in commands:
                     answers += [await _answer(connection)]
         except (RedisError, OSError) as error:  # TimeoutError is one of the system's
@@ -75,6 +78,20 @@ class Link:
                 await self._pool.disconnect(inuse_connections=True)
         except (RedisError, OSError):
             pass  # it was gone already
+
+
+def packed(commands: Sequence[Command]) -> list[bytes]:
+    """As they go over the wire. The client can do it too, in more than twice the time, which is most of a batch's."""
+    parts: list[bytes] = []
+    for command in commands:
+        parts.append(b"*%d\r\n" % len(command))
+        for one in command:
+            value = one if isinstance(one, bytes) else str(one).encode()
+            if len(value) < LARGE:
+                parts.append(b"$%d\r\n%b\r\n" % (len(value), value))
+            else:
+                parts += (b"$%d\r\n" % len(value), value, b"\r\n")
+    return parts
 
 
 async def _answer(connection: Any) -> Any:

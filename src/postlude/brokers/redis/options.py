@@ -13,7 +13,9 @@ from postlude.errors import ConfigurationError
 class RedisOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = 10.0
     """Seconds for a batch, connecting included."""
-    claim_after: float = 60.0
+    single_active: bool = True
+    """One member of a group at a time has entries of a stream: that keeps the order of a key."""
+    claim_after: float = 15.0
     """Seconds after which what a member received and did not acknowledge is given to another one."""
     trim_every: float | None = None
     """Seconds between two looks of a member for entries that all groups have acknowledged, to remove them."""

@@ -15,12 +15,15 @@ from postlude.brokers.redis.entries import Place, by_topic, received_of
 from postlude.brokers.redis.faults import word_of
 from postlude.brokers.redis.link import Command, Link
 from postlude.brokers.redis.options import RedisOptions
+from postlude.brokers.redis.taking import ends_of, found_by, take, wait_for_new
 from postlude.brokers.redis.trimming import groups_of, id_of, trim
 from postlude.errors import BrokerUnavailable
 from postlude.ports.broker import Received, Start
 
 LEFT = "left"
 """In whose name entries wait that a member gave back."""
+LOOK_EVERY = 0.02
+"""Seconds between two looks whether another member has acknowledged what it had."""
 FORGET_AFTER = 86_400_000
 """Milliseconds; a living member asks every few seconds."""
 FORGET = """
@@ -107,6 +110,10 @@ class RedisSubscription:
         due = _now() + delay
         self._again |= {one.place: (due, one) for one in received if one.place in self._own}
 
+    def position(self, received: Received) -> str | None:
+        topic, entry = received.place
+        return f"{topic}/{entry.decode()}"
+
     async def lag(self) -> int | None:
         total = 0
         for topic in self._topics:
@@ -148,6 +155,8 @@ class RedisSubscription:
             await asyncio.sleep(max(0.0, until - _now()))
             return []
         await self.join()
+        if self._options.single_active:
+            return await self._unseen(room) or await self._next(room, until)
         return await self._unseen(room) or await self._left_behind(room) or await self._new(room, until)
 
     async def _unseen(self, room: int) -> list[Received]:
@@ -159,6 +168,22 @@ class RedisSubscription:
         found = await self._entries(answer)
         self._unsure = len(found) > room
         return self._taken(found[:room])
+
+    async def _next(self, room: int, until: float) -> list[Received]:
+        """What comes next in each stream, unless another member has something of it."""
+        topics = self._turn(room)
+        share = room // len(topics)
+        answers = await self._ask(
+            [take(topic, self._group, self._name, share, self._milliseconds()) for topic in topics]
+        )
+        if found := await self._entries(found_by(topics, answers)):
+            return self._taken(found)
+        wait = until - _now()
+        if wait > 0 and (ends := ends_of(topics, answers)) and len(topics) == len(self._topics):
+            await self._link.require([wait_for_new(ends, max(1, int(wait * 1000)))], wait)
+        elif wait > 0:
+            await asyncio.sleep(min(wait, LOOK_EVERY))
+        return []
 
     async def _left_behind(self, room: int) -> list[Received]:
         """What others received long ago and did not acknowledge."""
@@ -180,15 +205,19 @@ class RedisSubscription:
         return self._taken(found)
 
     async def _new(self, room: int, until: float) -> list[Received]:
-        # COUNT is by stream: each gets its share of the room, and all get their turn.
-        topics = self._topics[:room]
-        self._topics = [*self._topics[len(topics) :], *topics]
+        topics = self._turn(room)
         wait = max(0.0, min(until, self._look_at) - _now())
         read: tuple[str | int, ...] = ("XREADGROUP", "GROUP", self._group, self._name, "COUNT", room // len(topics))
         if wait > 0:
             read = (*read, "BLOCK", max(1, int(wait * 1000)))
         (answer,) = await self._ask([(*read, "STREAMS", *topics, *(">" for _ in topics))], wait)
         return self._taken(await self._entries(answer))
+
+    def _turn(self, room: int) -> list[str]:
+        """COUNT is by stream: each gets its share of the room, and all get their turn."""
+        topics = self._topics[:room]
+        self._topics = [*self._topics[len(topics) :], *topics]
+        return topics
 
     async def _entries(self, answer: Any) -> list[Received]:
         """What was read and is not in our hands already, oldest first."""

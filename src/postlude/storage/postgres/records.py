@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -27,6 +28,10 @@ class PostgresRecords:
 
     async def _dicts(self, name: str, /, **values: Any) -> list[dict[str, Any]]:
         return [dict(row) for row in await self._database.fetch(name, **values)]
+
+    async def now(self) -> datetime:
+        found: datetime = (await self._database.fetch("database_time", ahead=self._database.ahead))[0][0]
+        return found
 
     async def counts(self) -> dict[str, int]:
         return {row["status"]: row["count"] for row in await self._database.fetch("counts")}

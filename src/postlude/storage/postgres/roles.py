@@ -16,7 +16,7 @@ _WORKER = (
     "SELECT, INSERT ON {s}.postlude_event, {s}.postlude_receipt, {s}.postlude_inbox",
     "SELECT, INSERT, UPDATE, DELETE ON {s}.postlude_delivery, {s}.postlude_worker",
     "SELECT ON SEQUENCE {s}.postlude_delivery_seq_seq",
-    "SELECT, INSERT, UPDATE ON {s}.postlude_lane, {s}.postlude_duty",
+    "SELECT, INSERT, UPDATE ON {s}.postlude_lane, {s}.postlude_duty, {s}.postlude_consumer",
     "SELECT, INSERT ON {s}.postlude_destination",
 )
 _VIEWER = (
@@ -24,6 +24,7 @@ _VIEWER = (
     "SELECT ON {s}.postlude_event, {s}.postlude_event_json, {s}.postlude_delivery, {s}.postlude_receipt",
     "SELECT ON {s}.postlude_worker, {s}.postlude_lane, {s}.postlude_destination, {s}.postlude_duty",
     "SELECT ON {s}.postlude_audit, {s}.postlude_audit_link, {s}.postlude_operation, {s}.postlude_inbox",
+    "SELECT ON {s}.postlude_consumer",
     "SELECT ON SEQUENCE {s}.postlude_delivery_seq_seq",
 )
 PARTS = {"app": _APP, "worker": _WORKER, "viewer": _VIEWER}

@@ -19,6 +19,7 @@ TABLES = (
     "postlude_meta", "postlude_event", "postlude_event_default", "postlude_delivery", "postlude_transition",
     "postlude_receipt", "postlude_receipt_default", "postlude_worker", "postlude_lane", "postlude_destination",
     "postlude_audit", "postlude_audit_link", "postlude_operation", "postlude_duty", "postlude_inbox",
+    "postlude_consumer",
     "postlude_migration",
 )  # fmt: skip
 INDEXES = (

@@ -10,8 +10,8 @@ import msgspec
 
 from postlude.core.delivery import Delivery, Fence
 from postlude.core.statement import Call, Script, Statement
-from postlude.errors import IdConflict
-from postlude.ports.append import Prepared, distinct
+from postlude.ports.append import Conflicting, Prepared, distinct, require_same
+from postlude.ports.receiving import Taken
 
 _SAME = (
     "event_id", "type", "version", "source", "entity", "key", "topic", "content_type", "payload", "digest", "headers",
@@ -51,15 +51,35 @@ class PostgresScripts:
 
     def _compare(self, known: Sequence[Prepared]) -> Script[None]:
         """Only when an id was there already: same content is fine, other content is not."""
+        if differing := (yield from self._differing(known)):
+            raise Conflicting([one.event_id for one in differing])
+
+    def _differing(self, known: Sequence[Prepared]) -> Script[list[Prepared]]:
         rows = yield Call(self._statements["digests"], {"event_ids": [one.event_id for one in known]})
         stored = {row[0]: bytes(row[1]) for row in rows}
-        for one in known:
-            if stored.get(one.event_id) != one.digest:
-                raise IdConflict(f"event {one.event_id} was appended before with other content")
+        return [one for one in known if stored.get(one.event_id) != one.digest]
 
     def once(self, consumer: str, event_id: UUID) -> Script[bool]:
         found = yield Call(self._statements["once"], {"consumer": consumer, "event_id": event_id})
         return bool(found)
+
+    def receive(self, taken: Taken) -> Script[set[UUID]]:
+        new: set[UUID] = set()
+        if taken.events:
+            rows = yield Call(self._statements["receive"], {"consumer": taken.consumer, **_many(taken.events)})
+            new = {row[0] for row in rows}
+            stored = {row[0] for row in rows if not row[1]}
+            yield from self._compare_received([one for one in taken.events if one.event_id in stored])
+        yield Call(self._statements["count_received"], taken.counts(new))
+        return new
+
+    def _compare_received(self, known: Sequence[Prepared]) -> Script[None]:
+        """Another consumer took it before, or this database appended it: then its key may be another one."""
+        differing = (yield from self._differing(known)) if known else []
+        if differing:
+            ids = [one.event_id for one in differing]
+            rows = yield Call(self._statements["contents"], {"event_ids": ids})
+            require_same(differing, {row[0]: (row[1], row[2], bytes(row[3])) for row in rows})
 
     def lanes(self) -> Script[int | None]:
         rows = yield Call(self._statements["installed_lanes"], {})

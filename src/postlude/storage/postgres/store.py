@@ -11,6 +11,7 @@ from typing import Any
 
 from postlude.errors import DatabaseUnavailable
 from postlude.ports.clock import Clock
+from postlude.ports.receiving import Receiving
 from postlude.ports.store import Operating, Operations, Ownership, Reading, Records, Schema, Scripts, Settling, Upkeep
 from postlude.storage import migrate, statements
 from postlude.storage.postgres.connection import Database
@@ -19,6 +20,7 @@ from postlude.storage.postgres.driver_choice import open_driver
 from postlude.storage.postgres.operations import PostgresOperations
 from postlude.storage.postgres.ownership import PostgresOwnership
 from postlude.storage.postgres.reading import PostgresReading
+from postlude.storage.postgres.receiving import PostgresReceiving
 from postlude.storage.postgres.records import PostgresOperating, PostgresRecords
 from postlude.storage.postgres.schema import PostgresSchema
 from postlude.storage.postgres.scripts import PostgresScripts
@@ -53,6 +55,7 @@ class PostgresStore:
         self.settling: Settling = PostgresSettling(self.database)
         self.scripts: Scripts = PostgresScripts(named)
         self.ownership: Ownership = PostgresOwnership(self.database)
+        self.receiving: Receiving = PostgresReceiving(self.database)
         self.records: Records = PostgresRecords(self.database)
         self.operating: Operating = PostgresOperating(self.database)
         self.operations: Operations = PostgresOperations(self.database)

@@ -23,6 +23,9 @@ class SqliteRecords:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    async def now(self) -> datetime:
+        return rows.moment(await self._database.read(lambda session: session.now))
+
     async def counts(self) -> dict[str, int]:
         return dict(await self._database.read(lambda session: session.fetch("counts")))
 

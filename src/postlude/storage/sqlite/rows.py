@@ -89,6 +89,7 @@ _TYPES: dict[str, Any] = {
     **dict.fromkeys(("id", "event_id", "worker"), uuid),
     **dict.fromkeys(("at", "available_at", "created_at", "settled_at", "seen_at", "paused_at"), moment),
     **dict.fromkeys(("updated_at", "ended_at", "ran_at", "next_at"), moment),
+    **dict.fromkeys(("received_at", "first_at", "last_at", "lag_at"), moment),
     "blocks": bool,
     "detail": msgspec.json.decode,
 }

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from postlude.core.delivery import Delivery, Fence
 from postlude.core.statement import Call, Script, Statement
-from postlude.errors import IdConflict
-from postlude.ports.append import Prepared, distinct
+from postlude.ports.append import Conflicting, Prepared, distinct, require_same
+from postlude.ports.receiving import Taken
 from postlude.storage.sqlite import rows
 
 _PLAIN = ("type", "version", "source", "entity", "key", "topic", "content_type")
@@ -30,6 +30,38 @@ class SqliteScripts:
     def once(self, consumer: str, event_id: UUID) -> Script[bool]:
         found = yield self._call("once", {"consumer": consumer, "event_id": event_id.bytes})
         return bool(found)
+
+    def receive(self, taken: Taken) -> Script[set[UUID]]:
+        new: set[UUID] = set()
+        if taken.events:
+            new = yield from self._receive(taken)
+        yield self._call("count_received", taken.counts(new))
+        return new
+
+    def _receive(self, taken: Taken) -> Script[set[UUID]]:
+        pool = _Bytes()
+        messages = rows.json([(pool.put(one.event_id.bytes), one.topic) for one in taken.events])
+        values = {"consumer": taken.consumer, "messages": messages, "bytes": pool.joined()}
+        found = yield self._call("receive", values)
+        unseen = {UUID(bytes=row[0]) for row in found}
+        events = [one for one in taken.events if one.event_id in unseen]
+        if events:
+            pool = _Bytes()
+            packed = rows.json([_packed(one, pool) for one in events])
+            stored = yield self._call("append_many", {"events": packed, "bytes": pool.joined()})
+            written = {row[0] for row in stored}
+            pool = _Bytes()
+            routed = rows.json([route for one in events for route in _packed_routes(one, pool)])
+            yield self._call("receive_2", {"deliveries": routed, "bytes": pool.joined()})
+            yield from self._compare_received([one for one in events if one.event_id.bytes not in written])
+        return unseen
+
+    def _compare_received(self, known: Sequence[Prepared]) -> Script[None]:
+        """Another consumer took it before, or this database appended it: then its key may be another one."""
+        differing = (yield from self._differing(known)) if known else []
+        if differing:
+            found = yield self._call("contents", rows.ids([one.event_id for one in differing]))
+            require_same(differing, {UUID(bytes=row[0]): (row[1], row[2], row[3]) for row in found})
 
     def lanes(self) -> Script[int | None]:
         found = yield self._call("installed_lanes", {})
@@ -70,11 +102,13 @@ class SqliteScripts:
 
     def _compare(self, known: Sequence[Prepared]) -> Script[None]:
         """Only when an id was there already: same content is fine, other content is not."""
+        if differing := (yield from self._differing(known)):
+            raise Conflicting([one.event_id for one in differing])
+
+    def _differing(self, known: Sequence[Prepared]) -> Script[list[Prepared]]:
         found = yield self._call("digests", rows.ids([one.event_id for one in known]))
         stored: dict[bytes, bytes] = dict(found)
-        for one in known:
-            if stored.get(one.event_id.bytes) != one.digest:
-                raise IdConflict(f"event {one.event_id} was appended before with other content")
+        return [one for one in known if stored.get(one.event_id.bytes) != one.digest]
 
     def _call(self, name: str, values: dict[str, Any]) -> Call:
         return Call(self._statements[name], {"now": self._now(), **values})

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from typing import Any
 
 from postlude.ports.clock import Clock
+from postlude.ports.receiving import Receiving
 from postlude.ports.store import Operating, Operations, Ownership, Reading, Records, Schema, Scripts, Settling, Upkeep
 from postlude.storage import migrate, statements
 from postlude.storage.sqlite import rows
@@ -18,6 +19,7 @@ from postlude.storage.sqlite.operating import SqliteOperating
 from postlude.storage.sqlite.operations import SqliteOperations
 from postlude.storage.sqlite.ownership import SqliteOwnership
 from postlude.storage.sqlite.reading import SqliteReading
+from postlude.storage.sqlite.receiving import SqliteReceiving
 from postlude.storage.sqlite.records import SqliteRecords
 from postlude.storage.sqlite.schema import SqliteSchema
 from postlude.storage.sqlite.scripts import SqliteScripts
@@ -41,6 +43,7 @@ class SqliteStore:
         self.settling: Settling = SqliteSettling(self.database)
         self.scripts: Scripts = SqliteScripts(named, self.database.now)
         self.ownership: Ownership = SqliteOwnership(self.database)
+        self.receiving: Receiving = SqliteReceiving(self.database)
         self.records: Records = SqliteRecords(self.database)
         self.operating: Operating = SqliteOperating(self.database)
         self.operations: Operations = SqliteOperations(self.database)

@@ -184,6 +184,18 @@ class OperationsContract(StoreUnderTest):
         assert await found(type="other") == {still_open.event_id}
         assert await found(status="discarded") == set()
 
+    async def test_what_a_replay_is_aimed_at_may_be_narrowed_by_time(self, given: Arranged) -> None:
+        earlier, later = event(to=()), event(to=())
+        await given.append(earlier)
+        between = await given.store.records.now()
+        await given.append(later)
+        for which, meant in ((Filter(until=between), earlier), (Filter(since=between), later)):
+            operation = _operation(action="replay", destination="x", filter=which)
+            assert await given.store.operations.count(operation, []) == 1
+            (row,) = (await given.store.operations.page(operation, [], 10)).rows
+            assert row["event_id"] == meant.event_id
+            assert (row["created_at"] < between) == (meant is earlier)
+
     async def _dead(self, given: Arranged, count: int) -> list[UUID]:
         many = [event() for _ in range(count)]
         await given.append(*many)

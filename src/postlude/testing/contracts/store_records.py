@@ -44,6 +44,13 @@ class RecordsContract(StoreUnderTest):
         assert (rows[TO, "failed"]["blocked_keys"], rows[TO, "pending"]["blocked_keys"]) == (2, 0)
         assert 59 <= rows[TO, "failed"]["oldest_due_seconds"] <= 62
 
+    async def test_the_time_is_the_one_that_events_are_stored_with(self, given: Arranged, clock: ManualClock) -> None:
+        await given.append(event())
+        (row,) = await given.store.records.list_open(Filter(), after=0, limit=1)
+        clock.advance(3600)
+        now = await given.store.records.now()
+        assert 3599 <= (now - row["created_at"]).total_seconds() <= 3600 + 60
+
     async def test_open_work_can_be_filtered(self, given: Arranged) -> None:
         saga = uuid4()
         one = event("a", type="order.paid", correlation_id="c-9", saga_id=saga)

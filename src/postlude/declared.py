@@ -1,0 +1,39 @@
+"""What an app says once, for all its databases."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from postlude.inbox.interpreting import Mapped
+from postlude.outbox.routes import Routes
+from postlude.runtime.watchers import Hook
+from postlude.settings import Settings
+
+
+class SystemClock:
+    """Real time and real chance."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def chance(self) -> float:
+        return random.random()  # noqa: S311 - jitter is no secret
+
+
+class Declared(msgspec.Struct):
+    """Routes and handlers, hooks, brokers, time."""
+
+    settings: Settings
+    routes: Routes
+    hooks: list[Hook]
+    broker: Callable[[str], Any]
+    clock: Any
+    foreign: dict[tuple[str, str], Mapped] = msgspec.field(default_factory=dict)
+    """Mappings of what is no CloudEvent, by broker and topic."""

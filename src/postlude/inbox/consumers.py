@@ -1,0 +1,80 @@
+"""Consumers: who takes which topics of which broker, and who is to be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from postlude.core.event import EventSpec
+from postlude.errors import ConfigurationError
+from postlude.outbox.handlers import Handler, Source
+
+PREFIX = "consumer:"
+
+
+class Interest(msgspec.Struct, frozen=True):
+    """A destination that wants the events of a type from a topic."""
+
+    source: Source
+    spec: EventSpec
+    destination: str
+
+
+class Consumer(msgspec.Struct, frozen=True):
+    """A member of the broker's group of that name takes its topics, in every process that serves it."""
+
+    name: str
+    broker: str
+    interests: Sequence[Interest]
+
+    @property
+    def destination(self) -> str:
+        """Where messages wait that nobody could read."""
+        return PREFIX + self.name
+
+    @property
+    def topics(self) -> list[str]:
+        return list(dict.fromkeys(interest.source.topic for interest in self.interests))
+
+    @property
+    def destinations(self) -> list[str]:
+        """Everywhere its messages go."""
+        return [*dict.fromkeys(interest.destination for interest in self.interests), self.destination]
+
+    def wanting(self, topic: str, event_type: str) -> list[Interest]:
+        """A topic with a wildcard stands for many: what came from none that is named is for every handler of its type."""
+        is_named = topic in self.topics
+        return [
+            interest
+            for interest in self.interests
+            if interest.spec.type == event_type and (interest.source.topic == topic or not is_named)
+        ]
+
+
+def served_by(handlers: Iterable[Handler]) -> dict[str, list[str]]:
+    """The consumers that handlers name, and everywhere their messages go."""
+    found: dict[str, list[str]] = {}
+    for handler in handlers:
+        if handler.source is not None:
+            name = handler.source.consumer
+            found.setdefault(name, [PREFIX + name]).append(handler.destination)
+    return found
+
+
+def consumers_of(interests: Iterable[Interest]) -> list[Consumer]:
+    """One for each name."""
+    found: dict[str, list[Interest]] = {}
+    for interest in interests:
+        found.setdefault(interest.source.consumer, []).append(interest)
+    return [_consumer(name, mine) for name, mine in found.items()]
+
+
+def _consumer(name: str, interests: Sequence[Interest]) -> Consumer:
+    brokers = sorted({interest.source.broker for interest in interests})
+    if len(brokers) > 1:
+        raise ConfigurationError(
+            f"the consumer {name} takes from several brokers: {', '.join(brokers)}",
+            hint="Give each broker a consumer of its own.",
+        )
+    return Consumer(name, brokers[0], tuple(interests))
