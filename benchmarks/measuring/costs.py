@@ -25,6 +25,8 @@ class Costs:
         self._connection = connection
         self.prefix = ""
         """Of the names in the report, where several scenarios have costs."""
+        self.unit = "event"
+        """What they are the costs of, in these names."""
         self._events = 0
         self._others = 0
         self._others_cpu_us = 0.0
@@ -78,10 +80,10 @@ class Costs:
         """Nothing when nothing was metered, and no statements where nobody counted them."""
         if not self._events:
             return {}
-        costs = {f"{name}_per_event": value / self._events for name, value in self._sums.items() if value}
+        costs = {f"{name}_per_{self.unit}": value / self._events for name, value in self._sums.items() if value}
         costs["connections"] = self._most_connections
         if self._others:
-            costs["client_cpu_us_per_event"] = self._others_cpu_us / self._others
+            costs[f"client_cpu_us_per_{self.unit}"] = self._others_cpu_us / self._others
         return {f"{self.prefix}{name}": value for name, value in costs.items()}
 
     def _note_statement(self, _query: Any) -> None:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from postlude import Event, Postlude, Settings, event
+from postlude.runtime.relay import Relay
 from postlude.runtime.worker import Worker
 from postlude.storage.postgres.connection import Database
 from postlude.storage.postgres.store import PostgresStore
@@ -88,7 +89,10 @@ def database_of(app: Postlude) -> Database:
 
 async def drain(worker: Worker, events: int) -> None:
     """Wait until a running worker has settled that many."""
-    relay = worker.relays[DESTINATION]
+    await settled(worker.relays[DESTINATION], events)
+
+
+async def settled(relay: Relay, events: int) -> None:
     deadline = time.monotonic() + PATIENCE
     while relay.settled < events:
         if time.monotonic() > deadline:

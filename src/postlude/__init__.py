@@ -30,9 +30,12 @@ from postlude.errors import (
     OperationRunning,
     PayloadTooLarge,
     PostludeError,
+    SagaNotFound,
+    SagaRefused,
     SchemaMissing,
     SchemaTooNew,
     SettingsError,
+    StaleVersion,
     UnknownEvent,
     Unreadable,
     Unroutable,
@@ -44,6 +47,11 @@ from postlude.ports.broker import Received
 from postlude.ports.store import Filter
 from postlude.runtime.context import Context
 from postlude.runtime.watchers import DeadLetter
+from postlude.saga.applying import Stuck
+from postlude.saga.plain import Saga, step
+from postlude.saga.step import SagaStep
+from postlude.saga.typed import SagaDef
+from postlude.saga.view import SagaView
 from postlude.settings import Settings
 
 __all__ = [
@@ -85,14 +93,23 @@ __all__ = [
     "Received",
     "Reject",
     "Retry",
+    "Saga",
+    "SagaDef",
+    "SagaNotFound",
+    "SagaRefused",
+    "SagaStep",
+    "SagaView",
     "SchemaMissing",
     "SchemaTooNew",
     "Settings",
     "SettingsError",
+    "StaleVersion",
     "Status",
+    "Stuck",
     "UnknownEvent",
     "Unreadable",
     "Unroutable",
     "event",
+    "step",
     "upcast",
 ]

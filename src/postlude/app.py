@@ -28,6 +28,8 @@ from postlude.runtime.shutdown import stop_on_signals
 from postlude.runtime.transactions import TransactionFactory
 from postlude.runtime.watchers import Hook
 from postlude.runtime.worker import Worker
+from postlude.saga.registry import Registry
+from postlude.saga.service import SagaService
 from postlude.settings import Settings
 from postlude.sync import Sync
 
@@ -55,7 +57,8 @@ class Postlude:
         self._opened_brokers: dict[str, Broker] = {}
         retry = self.settings.retry
         self.routes = Routes(retry=retry.policy(), retries=retry.policies(), on_dead=self.settings.order.on_dead)
-        self._declared = Declared(self.settings, self.routes, [], self.broker, SystemClock())
+        sagas = Registry(self.routes, has_broker=lambda name: name in self._brokers)
+        self._declared = Declared(self.settings, self.routes, [], self.broker, SystemClock(), sagas)
         self._engines = self._engines_of(database, databases, transactions)
         self.databases = MappingProxyType(self._engines)
         """Each with its own outbox, insight, actions, db, sync and transaction."""
@@ -157,6 +160,11 @@ class Postlude:
     def inbox(self) -> Inbox:
         """What consumers have seen."""
         return self.engine.inbox
+
+    @property
+    def sagas(self) -> SagaService:
+        """Processes of several steps that end in a known state."""
+        return self.engine.sagas
 
     @property
     def insight(self) -> Insight:

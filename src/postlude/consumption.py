@@ -15,6 +15,15 @@ from postlude.runtime.consuming import Consuming, ConsumingOptions
 from postlude.runtime.rereading import RereadingDestination
 
 
+def interests_of(declared: Declared) -> list[Interest]:
+    """Of handlers that name a consumer, and of sagas whose participants reply."""
+    handlers = declared.routes.handlers.values()
+    return [
+        *(Interest(one.source, one.spec, one.destination) for one in handlers if one.source is not None),
+        *(Interest(source, spec, destination) for source, spec, destination in declared.sagas.sources()),
+    ]
+
+
 class Consumption:
     def __init__(self, declared: Declared, receiving: Receiving, parts: AcceptingParts, preparing: Preparing) -> None:
         self._declared = declared
@@ -22,7 +31,7 @@ class Consumption:
         self._parts = parts
         limit = declared.settings.payload.max_bytes
         shared = InterpretingParts(parts.installed, preparing, declared.foreign, limit)
-        self._accepting = [self._accepting_of(consumer, shared) for consumer in consumers_of(self._interests())]
+        self._accepting = [self._accepting_of(consumer, shared) for consumer in consumers_of(interests_of(declared))]
 
     def consumers(self) -> list[Consuming]:
         return [self._consuming(accepting) for accepting in self._accepting]
@@ -30,10 +39,6 @@ class Consumption:
     def destinations(self) -> list[Destination]:
         lanes = self._parts.installed.lanes
         return [RereadingDestination(accepting, lanes=lanes) for accepting in self._accepting]
-
-    def _interests(self) -> list[Interest]:
-        handlers = self._declared.routes.handlers.values()
-        return [Interest(one.source, one.spec, one.destination) for one in handlers if one.source is not None]
 
     def _accepting_of(self, consumer: Consumer, shared: InterpretingParts) -> Accepting:
         settings = self._declared.settings

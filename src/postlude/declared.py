@@ -12,6 +12,8 @@ import msgspec
 from postlude.inbox.interpreting import Mapped
 from postlude.outbox.routes import Routes
 from postlude.runtime.watchers import Hook
+from postlude.saga.applying import Stuck
+from postlude.saga.registry import Registry
 from postlude.settings import Settings
 
 
@@ -28,12 +30,14 @@ class SystemClock:
 
 
 class Declared(msgspec.Struct):
-    """Routes and handlers, hooks, brokers, time."""
+    """Routes, handlers and sagas, hooks, brokers, time."""
 
     settings: Settings
     routes: Routes
     hooks: list[Hook]
     broker: Callable[[str], Any]
     clock: Any
+    sagas: Registry
+    stuck_hooks: list[Callable[[Stuck], None]] = msgspec.field(default_factory=list)
     foreign: dict[tuple[str, str], Mapped] = msgspec.field(default_factory=dict)
     """Mappings of what is no CloudEvent, by broker and topic."""

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from postlude.connections import adapters_of, open_store
-from postlude.consumption import Consumption
+from postlude.consumption import Consumption, interests_of
 from postlude.core.upcast import require_upcasts
 from postlude.db import Db
 from postlude.declared import Declared
@@ -20,6 +20,7 @@ from postlude.inbox.inbox import Inbox
 from postlude.insight.actions import Actions
 from postlude.insight.consumers import Inboxes
 from postlude.insight.insight import Insight
+from postlude.orchestration import Orchestration, Sides
 from postlude.outbox.installed import Installed
 from postlude.outbox.outbox import Handles, Outbox
 from postlude.outbox.prepare import Preparing
@@ -29,15 +30,17 @@ from postlude.runtime.duties.by_hand import Maintenance
 from postlude.runtime.duties.duty import Duty
 from postlude.runtime.duties.partitions import MakePartitions
 from postlude.runtime.duties.retention import Retention, RetentionOptions
-from postlude.runtime.handling import HandlerDestination, HandlingParts
+from postlude.runtime.handling import HandlerDestination
 from postlude.runtime.hints import Hints
+from postlude.runtime.lending import LendingParts
 from postlude.runtime.publishing import BrokerDestination
 from postlude.runtime.routing import RouteDestination
 from postlude.runtime.threads import Threads
 from postlude.runtime.transactions import TransactionFactory, Transactions, transactions_of
 from postlude.runtime.watchers import Watchers
 from postlude.runtime.worker import Worker, WorkerOptions
-from postlude.sync import Sync, SyncInbox, SyncOutbox
+from postlude.saga.service import SagaService
+from postlude.sync import Sync, SyncInbox, SyncOutbox, SyncSagas
 
 SPARE_CONNECTIONS = 3
 """Of the pool, that handlers never take: however long they hang, other destinations and appends go on."""
@@ -97,8 +100,8 @@ class Engine:
     @cached_property
     def insight(self) -> Insight:
         """Where everything stands."""
-        store, routes = self.store, self._declared.routes
-        inboxes = Inboxes(store.receiving, store.records, lambda: served_by(routes.handlers.values()))
+        store = self.store
+        inboxes = Inboxes(store.receiving, store.records, lambda: served_by(interests_of(self._declared)))
         return Insight(store.records, store.ownership, store.operations, inboxes)
 
     @cached_property
@@ -119,7 +122,26 @@ class Engine:
         """The same for code without an event loop."""
         outbox = SyncOutbox(self.outbox, self._handles)
         inbox = SyncInbox(self.inbox, self._handles)
-        return Sync(outbox, inbox, self._handles, self, open_own=self.store.sync_transaction, appended=self._appended)
+        sagas = SyncSagas(self.sagas, self._handles)
+        return Sync(
+            outbox, inbox, sagas, self._handles, self, open_own=self.store.sync_transaction, appended=self._appended
+        )
+
+    @cached_property
+    def _orchestration(self) -> Orchestration:
+        sides = Sides(
+            store=lambda: self.store,
+            outbox=lambda: self.outbox,
+            handles=lambda: self._handles,
+            start=self.start,
+            open=self.transaction,
+        )
+        return Orchestration(self._declared, sides)
+
+    @property
+    def sagas(self) -> SagaService:
+        """Processes of several steps that end in a known state."""
+        return self._orchestration.service
 
     @property
     def lanes(self) -> int:
@@ -142,6 +164,7 @@ class Engine:
     async def close(self) -> None:
         """Give every connection back."""
         await self._hints.close()
+        self._orchestration.close()
         if "store" in self.__dict__:
             await self.store.close()
         if "_threads" in self.__dict__:
@@ -207,6 +230,7 @@ class Engine:
 
     def new_worker(self, *, duties: bool = True) -> Worker:
         """Not registered yet."""
+        self._orchestration.check()
         require_upcasts(handler.spec for handler in self._declared.routes.handlers.values())
         options = self._declared.settings
         consumption = self._consumption() if self._consumes else None
@@ -252,21 +276,21 @@ class Engine:
             found.append(BrokerDestination(name, broker, lanes=self.lanes, batch=batch, topic=topic, mode=mode))
         parts = self._handling_parts()
         on_sqlite = store.dialect == "sqlite"
-        for handler in self._declared.routes.handlers.values():
+        for handler in self._declared.routes.own_handlers:
             if handler.source is not None and not self._consumes:
                 continue
             parallel = 1 if on_sqlite and handler.transactional else self._declared.settings.handler.concurrency
             found.append(HandlerDestination(handler, parts, lanes=self.lanes, parallel=parallel))
-        return found
+        return [*found, *self._orchestration.destinations(parts, lanes=self.lanes)]
 
     def _consumption(self) -> Consumption:
         parts = AcceptingParts(self._installed, self.store.scripts, self._handles, self.store.transaction)
         return Consumption(self._declared, self.store.receiving, parts, self._preparing)
 
-    def _handling_parts(self) -> HandlingParts:
+    def _handling_parts(self) -> LendingParts:
         on_sqlite = self.store.dialect == "sqlite"
         keep = self._declared.settings.errors.keep or ("message" if on_sqlite else "location")
-        return HandlingParts(
+        return LendingParts(
             outbox=self.outbox,
             scripts=self.store.scripts,
             settling=self.store.settling,
@@ -305,6 +329,7 @@ class Engine:
         return [
             MakePartitions(upkeep, days=retention.partitions_ahead_days, interval=retention.interval),
             Retention(upkeep, kept, interval=retention.interval),
+            *self._orchestration.duties(),
         ]
 
     @cached_property

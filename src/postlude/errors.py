@@ -29,6 +29,9 @@
     ├── OperationRunning      operation.running           the same bulk action was begun and has not ended
     ├── BeyondWindow          replay.beyond_window        consumers may have forgotten that they saw it
     ├── Unreadable            unreadable                  a message that is no CloudEvent, or cannot be kept
+    ├── SagaNotFound          saga.not_found
+    ├── SagaRefused           saga.refused                an order that cannot be followed, or a second run at a time
+    ├── StaleVersion          saga.stale_version          somebody else was faster, again and again
     └── BrokerUnavailable     broker.unavailable          burns no attempts
 
 `code` is stable and may be stored; `hint` says what to do next. No password of a URL is in either.
@@ -203,6 +206,21 @@ class BeyondWindow(PostludeError):
 class Unreadable(PostludeError):
     code = "unreadable"
     default_hint = "Send CloudEvents 1.0, in binary mode or as application/cloudevents+json."
+
+
+class SagaNotFound(PostludeError):
+    code = "saga.not_found"
+    default_hint = "`postlude saga list` shows what is there; ended sagas go with retention.events_hours."
+
+
+class SagaRefused(PostludeError):
+    code = "saga.refused"
+    default_hint = "`postlude saga show ID` says where it stands and what it waits for."
+
+
+class StaleVersion(PostludeError):
+    code = "saga.stale_version"
+    default_hint = "The saga went on meanwhile: look at it again, then decide."
 
 
 class BrokerUnavailable(PostludeError):

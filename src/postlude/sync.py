@@ -13,6 +13,8 @@ from postlude.errors import ConfigurationError
 from postlude.inbox.inbox import Inbox
 from postlude.outbox.options import AppendOptions
 from postlude.outbox.outbox import Handles, Outbox
+from postlude.saga.compiled import Declared
+from postlude.saga.service import SagaService
 
 T = TypeVar("T")
 
@@ -59,6 +61,24 @@ class SyncInbox:
         return at_once(self._inbox.once(tx, consumer, event_id, source=source))
 
 
+class SyncSagas:
+    """`start` and `signal` without `await`."""
+
+    def __init__(self, sagas: SagaService, handles: Handles) -> None:
+        self._sagas = sagas
+        self._handles = handles
+
+    def start(self, tx: Any, saga: Declared, given: object, *, id: Any = None) -> UUID:
+        """Begin a run in the caller's transaction."""
+        require_sync(self._handles, tx)
+        return at_once(self._sagas.start(tx, saga, given, id=id))
+
+    def signal(self, tx: Any, saga_id: UUID | str, event: object) -> UUID:
+        """Append an event that the saga waits for, in the caller's transaction."""
+        require_sync(self._handles, tx)
+        return at_once(self._sagas.signal(tx, saga_id, event))
+
+
 def require_sync(handles: Handles, tx: Any) -> None:
     """Refuse what only an event loop could use."""
     if handles.adapter(tx).is_async:
@@ -75,6 +95,7 @@ class Sync:
         self,
         outbox: SyncOutbox,
         inbox: SyncInbox,
+        sagas: SyncSagas,
         handles: Handles,
         life: Life,
         *,
@@ -83,6 +104,7 @@ class Sync:
     ) -> None:
         self.outbox = outbox
         self.inbox = inbox
+        self.sagas = sagas
         self._appended = appended
         self._handles = handles
         self._life = life

@@ -113,7 +113,8 @@ class Fleet:
         traces.mkdir(exist_ok=True)
         # What a developer has set for himself must not reach the workers.
         own = {name: value for name, value in os.environ.items() if not name.startswith("POSTLUDE_")}
-        env = {**own, "PYTHONPATH": str(ROOT), "CHAOS_TRACES": str(traces), **environment}
+        paths = os.pathsep.join(filter(None, (str(ROOT), own.get("PYTHONPATH"))))
+        env = {**own, "PYTHONPATH": paths, "CHAOS_TRACES": str(traces), **environment}
         self.environment = env
         self.traces = traces
         self.places = [Place(f"worker {i}", folder / f"worker{i}.log", env, traces) for i in range(1, count + 1)]

@@ -64,6 +64,15 @@ VERBS: dict[str, dict[int, list[tuple[str, ...]]]] = {
                ("--since", "1h", "--until", "1s")],
         WRONG: [("--status", "odd"), ("--since", "soon")],
     },
+    "saga list": {
+        FINE: [(), ("--name", "place", "--status", "stuck", "--process", "o-1"), ("--since", "2h", "--until", "1s")],
+        WRONG: [("--status", "odd"), ("--since", "soon"), ("--after", "x"), ("--limit", "0")],
+    },
+    "saga show": {NOTHING: [(NO_ONE,)], WRONG: [("o-1",), ()]},
+    "saga retry": {NOTHING: [(NO_ONE, *WHY), (NO_ONE, "--step", "charge", *WHY)], WRONG: [(NO_ONE,), WHY]},
+    "saga skip": {NOTHING: [(NO_ONE, "--value", "7", *WHY)], WRONG: [(NO_ONE, "--value", "{{", *WHY), (NO_ONE,)]},
+    "saga compensate": {NOTHING: [(NO_ONE, *WHY)], WRONG: [(NO_ONE,), ("o-1", *WHY)]},
+    "saga cancel": {NOTHING: [(NO_ONE, *WHY)], WRONG: [(NO_ONE,)]},
     "destination list": {FINE: [()], WRONG: [("extra",)]},
     "destination pause": {FINE: [("default", *WHY)], NOTHING: [("nowhere", *WHY)], WRONG: [("default",)]},
     "destination resume": {NOTHING: [("default", *WHY), ("nowhere", *WHY)], WRONG: [("default",)]},
@@ -85,6 +94,8 @@ ELSEWHERE = {
     "postlude version",
     "postlude docs lifecycle",
     "postlude db sql",
+    "postlude saga graph",
+    "postlude saga plan",
 }
 """They need no database, or have tests of their own."""
 

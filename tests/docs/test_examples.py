@@ -6,8 +6,9 @@ import os
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -19,6 +20,28 @@ from tests.source_tree import ROOT
 
 EXAMPLES = ROOT / "examples"
 MAIN = [sys.executable, "-m", "postlude.cli.main"]
+PATHS = os.pathsep.join([str(EXAMPLES), str(ROOT / "src")])
+ORDERS = [
+    "o-1 completed ",
+    "o-2 compensated charge_payment:CardDeclined",
+    "o-3 compensated ship_order:NoCourier",
+    "o-1: stock reserved, payment charged, shipped, customer notified",
+    "o-2: stock reserved, stock released",
+    "o-3: stock reserved, payment charged, payment refunded, stock released",
+]
+"""What the order saga prints."""
+REGISTERS = """
+import asyncio
+from convention_init.registry import app, register
+
+async def main():
+    async with app:
+        for convention in (("urn:c:1", "Fossils", ["age", "site"]), ("urn:c:2", "Bones", ["taken"])):
+            view = await app.sagas.wait(await register(*convention), timeout=40)
+            print(view.process_id, view.status, view.error or "")
+
+asyncio.run(main())
+"""
 
 
 def test_quickstart_appends_and_a_worker_delivers(tmp_path: Path) -> None:
@@ -105,6 +128,53 @@ def test_django_shop_delivers_in_a_worker(tmp_path: Path) -> None:
     assert _states(tmp_path) == [("o-1", "reserved")]
 
 
+def test_order_saga_ends_each_order_in_a_known_state(tmp_path: Path) -> None:
+    assert _run([sys.executable, EXAMPLES / "order_saga.py"], tmp_path, PYTHONPATH=PATHS).splitlines() == ORDERS
+
+
+def test_order_saga_tells_of_it_on_rabbitmq(tmp_path: Path, rabbitmq_url: str) -> None:
+    exchange = _names_of_our_own(tmp_path, "tower")
+    env = {"PYTHONPATH": PATHS, "POSTLUDE_BROKER": f"{rabbitmq_url}?{exchange}"}
+    printed = _run([sys.executable, EXAMPLES / "order_saga.py"], tmp_path, **env)
+    assert printed.splitlines() == ORDERS
+
+
+def test_convention_init_in_one_process(tmp_path: Path) -> None:
+    printed = _run([sys.executable, "-m", "convention_init"], tmp_path, PYTHONPATH=PATHS).splitlines()
+    assert printed[0] == "urn:c:1 completed "
+    assert printed[1].startswith("urn:c:2 compensated create_feature_tables:")
+    assert printed[2] == "[('urn:c:1', 'age'), ('urn:c:1', 'schema'), ('urn:c:1', 'site')]"
+
+
+def test_convention_init_with_participants_in_another_process(tmp_path: Path, rabbitmq_url: str) -> None:
+    exchange = _names_of_our_own(tmp_path, "schemas", "features", "saga-convention_init")
+    env = {**os.environ, "PYTHONPATH": PATHS, "POSTLUDE_BROKER": f"{rabbitmq_url}?{exchange}"}
+    # Each has made its schema and its queues before it is asked to do anything.
+    for service in ("participants", "registry"):
+        _run([*MAIN, "run", f"convention_init.{service}:app", "--once"], tmp_path, **env)
+    with ExitStack() as running:
+        for service in ("participants", "registry"):
+            worker = subprocess.Popen([*MAIN, "run", f"convention_init.{service}:app"], cwd=tmp_path, env=env)
+            running.callback(worker.kill)
+            running.callback(worker.wait, 30)
+            running.callback(worker.terminate)
+        printed = _run([sys.executable, "-c", REGISTERS], tmp_path, **env).splitlines()
+    assert printed[0] == "urn:c:1 completed "
+    assert printed[1].startswith("urn:c:2 compensated create_feature_tables:")
+    with closing(sqlite3.connect(tmp_path / "participants.db")) as connection:
+        made = connection.execute("SELECT srn, what FROM made ORDER BY what").fetchall()
+    assert made == [("urn:c:1", "age"), ("urn:c:1", "schema"), ("urn:c:1", "site")]
+
+
+def _names_of_our_own(folder: Path, *consumers: str) -> str:
+    """On a server that others use too: settings for groups, and the option of a URL for the exchange."""
+    own = uuid4().hex[:8]
+    (folder / "postlude.toml").write_text(
+        "\n".join(f'[postlude.consumers.{name}]\ngroup = "{name}-{own}"' for name in consumers)
+    )
+    return f"exchange=examples-{own}"
+
+
 def _make_orders(folder: Path) -> None:
     with closing(sqlite3.connect(folder / "shop.db")) as connection:
         connection.execute("CREATE TABLE orders (id TEXT, state TEXT)")
@@ -144,7 +214,11 @@ def test_raw_sql_on_sqlite(sqlite_url: str) -> None:
     assert finish(_deliver(sqlite_url)) == [("o-1", 42)]
 
 
-@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda script: script.name)
+@pytest.mark.parametrize(
+    "script",
+    [*sorted(EXAMPLES.glob("*.py")), *sorted(one.parent for one in EXAMPLES.glob("*/__main__.py"))],
+    ids=lambda script: script.name,
+)
 def test_every_example_is_tried(script: Path) -> None:
     assert script.stem in Path(__file__).read_text()
 

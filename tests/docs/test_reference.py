@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ import asyncpg
 import pytest
 
 import postlude
-from postlude import PostludeError, Settings
+from postlude import PostludeError, SagaView, Settings
 from postlude.core.lifecycle import Status, mermaid
+from postlude.core.saga.decision import Ignored
+from postlude.core.saga.instance import Phase, SagaStatus
 from postlude.settings.keys import keys_of
 from postlude.settings.naming import ELSEWHERE
 from tests.docs.pages import DOCS, TOP, blocks, code, prose, rows, sections
@@ -56,6 +59,35 @@ def test_lifecycle_shows_the_diagram_of_the_code() -> None:
 def test_every_status_is_explained() -> None:
     explained = [code(row[0])[0] for row in rows(prose(REFERENCE / "lifecycle.md"))]
     assert explained == [str(status) for status in Status]
+
+
+def test_sagas_explains_every_status_phase_and_word_of_history() -> None:
+    parts = dict(sections(REFERENCE / "sagas.md", 2))
+    explained = {
+        title: [code(row[0])[0] for row in rows(parts[title])] for title in ("Status", "Phase", "History", "SagaView")
+    }
+    assert explained["Status"] == [str(status) for status in SagaStatus]
+    assert explained["Phase"] == [str(phase) for phase in Phase]
+    assert explained["SagaView"] == list(SagaView.__struct_fields__)
+    # A refused order is raised, and what comes after the end is late.
+    ignored = {str(reason) for reason in Ignored} - {"refused", "after_end"}
+    assert sorted(explained["History"]) == sorted(ignored | set(_words_of_history()))
+
+
+def _words_of_history() -> Iterator[str]:
+    """The literals that decisions note."""
+    for path in (ROOT / "src" / "postlude" / "core" / "saga").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                said = {"note": 0, "_order": 1}.get(name)
+                yield from () if said is None else _literals(node.args[said])
+
+
+def _literals(node: ast.expr) -> Iterator[str]:
+    for part in (node.body, node.orelse) if isinstance(node, ast.IfExp) else (node,):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value
 
 
 def test_schema_lists_every_column_of_sqlite(sqlite_url: str) -> None:

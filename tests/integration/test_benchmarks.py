@@ -100,6 +100,27 @@ def test_append_measures_some_handles(any_postgres_url):
     assert ratios == ["append[psycopg]/raw", "append[sqlite3]/raw"]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_saga_reports_both_ratios_and_the_costs_of_a_saga(any_postgres_url):
+    done = run(any_postgres_url, "--json", "--events", "100", "--repeats", "2", bench="saga")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert {name: series["unit"] for name, series in report["series"].items()} == dict.fromkeys(
+        ("saga", "handwritten", "saga beside dbos", "dbos"), "sagas/s"
+    )
+    assert {aim["name"]: (aim["op"], aim["bar"]) for aim in report["aims"]} == {
+        "saga/dbos": (">=", 3),
+        "saga/handwritten": (">=", 0.5),
+    }
+    check_shape(report, "saga")
+    assert set(report["costs"]) == {
+        "statements_per_saga", "commits_per_saga", "wal_bytes_per_saga", "cpu_us_per_saga", "connections",
+        "client_cpu_us_per_saga",
+    }  # fmt: skip
+    assert report["costs"]["commits_per_saga"] >= 4, "one to start it and one for each step"
+
+
 def test_broker_has_every_broker_and_aims_for_publishing():
     found = {comparison.name: comparison.bar for _, comparison in comparisons(20_000).values()}
     publishing = {f"{name}/client": aim for name, aim in BROKERS.items()}

@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from postlude import Context, Postlude
+from postlude import Context, DatabaseUnavailable, Postlude
 from postlude.core.outcome import Failed, Fault
 from postlude.runtime.worker import Worker
 from tests.engine import (
@@ -363,3 +363,21 @@ async def test_an_orphan_delivery_becomes_a_dead_letter_and_lets_others_through(
         dead = await app.insight.list(status="dead")
         assert len(dead) == 20
         assert {letter.error for letter in dead} == {"EventMissing (delivery.event_missing)"}
+
+
+async def test_what_is_held_in_a_pass_is_not_overtaken_in_it(database_url: str) -> None:
+    handled: list[int] = []
+    lost = [True]
+    async with make_app(database_url, handler={"concurrency": 1}) as app:
+
+        @app.on(Noted)
+        async def book(noted: Noted) -> None:
+            if lost:
+                lost.clear()
+                raise DatabaseUnavailable("for a moment")
+            handled.append(noted.n)
+
+        await note(app, "k", 1, 2, 3)
+        assert await app.run_once() == 0
+        await app.drain()
+    assert handled == [1, 2, 3]

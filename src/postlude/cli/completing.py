@@ -10,6 +10,7 @@ import typer
 from postlude.app import Postlude
 from postlude.cli.loading import missing_file, open_app
 from postlude.core.lifecycle import Status
+from postlude.core.saga.instance import SagaStatus
 
 PATIENCE = 1.0
 """Seconds; nobody waits longer for a completion."""
@@ -31,6 +32,17 @@ def operations(ctx: typer.Context, incomplete: str) -> list[str]:
         return [str(one.id) for one in await app.insight.operations(status="running")]
 
     return _starting(incomplete, _ask(ctx, ids))
+
+
+def saga_statuses(incomplete: str) -> list[str]:
+    return [str(one) for one in SagaStatus if one.startswith(incomplete)]
+
+
+def saga_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    async def names(app: Postlude) -> Sequence[str]:
+        return sorted({row["name"] for row in await app.store.sagas.counts()})
+
+    return _starting(incomplete, _ask(ctx, names))
 
 
 def duties(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -13,6 +13,7 @@ from postlude.cli import render
 from postlude.cli.checks import Facts, Finding, check_all, check_schema, check_versions
 from postlude.cli.loading import open_app, require_database, using
 from postlude.cli.options import AppRef, AsJson, Database
+from postlude.cli.saga_checks import check_sagas, sagas_in
 from postlude.ports.store import TableUse
 
 
@@ -23,7 +24,7 @@ def doctor(
     app: AppRef = None,
     database: Database = None,
 ) -> None:
-    """Check connection, schema, lanes, workers, clock, partitions, settings, pool, and what waits; say what to do."""
+    """Check connection, schema, lanes, workers, clock, partitions, settings, pool, sagas, what waits; say what to do."""
     findings, tables = using(open_app(app, database), _examine)
     refused = {"fail", "warn"} if production else {"fail"}
     is_healthy = not any(finding.status in refused for finding in findings)
@@ -58,6 +59,7 @@ async def _examine(app: Postlude) -> tuple[list[Finding], list[TableUse]]:
     if status.version == 0:
         return findings, []
     tables = await app.store.upkeep.disk_use()
+    is_prepared = not any("_pre_" in step for step in status.pending)
     facts = Facts(
         dialect=app.store.dialect,
         server=server,
@@ -68,11 +70,12 @@ async def _examine(app: Postlude) -> tuple[list[Finding], list[TableUse]]:
         unserved=await app.insight.unserved(),
         tables=tables,
         operations=await app.insight.operations(status="running"),
-        consumers=[] if any("_pre_" in step for step in status.pending) else await app.insight.consumers(),
+        consumers=await app.insight.consumers() if is_prepared else [],
         asked_at=asked,
         answered_at=answered,
     )
-    return [*findings, *check_all(facts)], tables
+    findings += check_all(facts)
+    return [*findings, *(check_sagas(await sagas_in(app)) if is_prepared else ())], tables
 
 
 def _has_memory_broker(app: Postlude) -> bool:

@@ -28,6 +28,7 @@ from postlude.cli import (
     outbox,
     render,
     run,
+    saga,
     settings,
 )
 from postlude.cli.options import AsJson
@@ -57,6 +58,8 @@ NEXT = {
     "broker.unavailable": "doctor",
     "insight.not_found": "outbox list",
     "operation.running": "operation list",
+    "saga.not_found": "saga list",
+    "saga.stale_version": "saga list",
     "duty.taken": "maintenance list",
     "settings.invalid": "settings",
 }
@@ -77,6 +80,7 @@ cli.add_typer(db.group, name="db")
 cli.add_typer(outbox.group, name="outbox")
 cli.add_typer(events.group, name="events")
 cli.add_typer(inbox.group, name="inbox")
+cli.add_typer(saga.group, name="saga")
 cli.add_typer(destination.group, name="destination")
 cli.add_typer(operation.group, name="operation")
 cli.add_typer(maintenance.group, name="maintenance")

@@ -23,7 +23,10 @@ PIPED_WIDTH = 200
 LEAST_WIDTH = 24
 """Of a column that wraps."""
 
-_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "dead": "red", "failed": "yellow", "sent": "green"}
+_STYLES = {
+    "ok": "green", "warn": "yellow", "fail": "bold red", "dead": "red", "failed": "yellow", "sent": "green",
+    "stuck": "red", "completed": "green", "compensated": "yellow", "no": "red",
+}  # fmt: skip
 
 
 def stdout() -> Console:

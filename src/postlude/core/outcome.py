@@ -73,6 +73,12 @@ class Settled(msgspec.Struct, frozen=True):
     """Confirmed and settled in one transaction by the destination itself."""
 
 
+class Died(msgspec.Struct, frozen=True):
+    """A dead letter already, made by the destination itself in a transaction of its own."""
+
+    fault: Fault
+
+
 class Failed(msgspec.Struct, frozen=True):
     """The entry failed; it is tried again while attempts are left."""
 
@@ -101,7 +107,7 @@ class Held(msgspec.Struct, frozen=True):
     """Not tried, or not finished, for a reason outside the entry: read it again later, in its place."""
 
 
-Outcome = Sent | Settled | Failed | Rejected | Parked | Unavailable | Held
+Outcome = Sent | Settled | Died | Failed | Rejected | Parked | Unavailable | Held
 SENT = Sent()
 SETTLED = Settled()
 HELD = Held()

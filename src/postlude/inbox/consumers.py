@@ -8,7 +8,7 @@ import msgspec
 
 from postlude.core.event import EventSpec
 from postlude.errors import ConfigurationError
-from postlude.outbox.handlers import Handler, Source
+from postlude.outbox.handlers import Source
 
 PREFIX = "consumer:"
 
@@ -52,13 +52,14 @@ class Consumer(msgspec.Struct, frozen=True):
         ]
 
 
-def served_by(handlers: Iterable[Handler]) -> dict[str, list[str]]:
-    """The consumers that handlers name, and everywhere their messages go."""
+def served_by(interests: Iterable[Interest]) -> dict[str, list[str]]:
+    """The consumers that are named, and everywhere their messages go."""
     found: dict[str, list[str]] = {}
-    for handler in handlers:
-        if handler.source is not None:
-            name = handler.source.consumer
-            found.setdefault(name, [PREFIX + name]).append(handler.destination)
+    for interest in interests:
+        name = interest.source.consumer
+        destinations = found.setdefault(name, [PREFIX + name])
+        if interest.destination not in destinations:
+            destinations.append(interest.destination)
     return found
 
 

@@ -202,7 +202,8 @@ def _classes(arguments: tuple[Any, ...]) -> list[type]:
     found: list[type] = []
     for argument in arguments or (object,):
         for part in typing.get_args(argument) if _is_union(argument) else (argument,):
-            found.append(part if isinstance(part, type) else types.NoneType if part is None else object)  # noqa: PERF401
+            is_class = isinstance(part, type) and part is not Any
+            found.append(part if is_class else types.NoneType if part is None else object)
     return found
 
 

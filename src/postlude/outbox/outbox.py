@@ -10,6 +10,7 @@ from postlude.errors import ConfigurationError
 from postlude.outbox.installed import Installed
 from postlude.outbox.options import AppendOptions
 from postlude.outbox.prepare import Message, Preparing
+from postlude.ports.append import Prepared
 from postlude.ports.enlist import Adapter
 from postlude.ports.store import Scripts
 
@@ -73,11 +74,23 @@ class Outbox:
         return await self._write(tx, messages) if messages else []
 
     async def _write(self, tx: Any, messages: Sequence[Message]) -> list[UUID]:
+        await self.join(tx)
+        return await self.write(tx, [self._preparing.one(message) for message in messages])
+
+    async def join(self, tx: Any) -> Preparing:
+        """Refuse a handle that is in no transaction. What is prepared from now on knows the lanes."""
         adapter = self._handles.adapter(tx)
         adapter.require_transaction(tx)
         if not self._installed.is_known:
             self._installed.learn(await adapter.play(tx, self._scripts.lanes()))
-        prepared = [self._preparing.one(message) for message in messages]
-        ids = await adapter.play(tx, self._scripts.append(prepared))
-        self._appended()
+        return self._preparing
+
+    async def write(self, tx: Any, prepared: Sequence[Prepared]) -> list[UUID]:
+        """Append what is prepared already, in one statement."""
+        ids = await self._handles.adapter(tx).play(tx, self._scripts.append(prepared))
+        self.hint()
         return ids
+
+    def hint(self) -> None:
+        """Somebody appended: whoever works should look."""
+        self._appended()

@@ -65,6 +65,10 @@ class Preparing:
         self._source = source
         self._max_bytes = max_bytes
 
+    @property
+    def lanes(self) -> int:
+        return self._installed.lanes
+
     def one(self, message: Message) -> Prepared:
         """An append. Somebody must receive it."""
         prepared = self.recorded(message)

@@ -29,6 +29,20 @@ class BrokerRoute(msgspec.Struct, frozen=True):
     key: str | None
 
 
+class Subscription(msgspec.Struct, frozen=True):
+    """A destination of this app that wants events of a type, in the order of a key of its own."""
+
+    spec: EventSpec
+    destination: str
+    key: Callable[[Any], str]
+
+
+Key = str | Callable[[Any], str] | None
+"""The field that is the key at a destination, or what makes it of an event; None: the event's own key."""
+Retries = Callable[[StoredEvent | None], Retry | None]
+"""How often a destination tries an event; None: as often as others do."""
+
+
 class Routes:
     """What this app knows of types, brokers and handlers."""
 
@@ -39,7 +53,10 @@ class Routes:
         self._routes: list[BrokerRoute] = []
         self.handlers: dict[str, Handler] = {}
         self._specs: dict[str, EventSpec] = {}
-        self._targets: dict[str, tuple[tuple[str, str | None], ...]] = {}
+        self._subscriptions: dict[tuple[str, str], Subscription] = {}
+        self._retries_at: dict[str, Retries] = {}
+        self._is_taken: Callable[[Handler], bool] = lambda _: False
+        self._targets: dict[str, tuple[tuple[str, Key], ...]] = {}
         """Looked up once for each type that is appended."""
 
     def add(self, route: BrokerRoute) -> None:
@@ -57,20 +74,41 @@ class Routes:
         self._targets.clear()
         self._specs[handler.spec.type] = handler.spec
 
+    def subscribe(self, subscriptions: Sequence[Subscription], destination: str, retries: Retries) -> None:
+        """Have events delivered to a destination that decides for itself how often it tries, and never blocks a key."""
+        for one in subscriptions:
+            self._subscriptions.setdefault((one.spec.type, one.destination), one)
+            self.know(one.spec)
+        self._retries_at[destination] = retries
+        self._targets.clear()
+
+    def take_over(self, is_taken: Callable[[Handler], bool]) -> None:
+        """Handlers that somebody else calls are no destinations of their own."""
+        self._is_taken = is_taken
+        self._targets.clear()
+
+    @property
+    def own_handlers(self) -> list[Handler]:
+        """Those that are destinations."""
+        return [handler for handler in self.handlers.values() if not self._is_taken(handler)]
+
     def know(self, spec: EventSpec) -> None:
         """Remember a class that was appended or routed, for its policy."""
         self._specs.setdefault(spec.type, spec)
 
-    def targets(self, event_type: str) -> Iterator[tuple[str, str | None]]:
-        """Destinations of a type, each with the field that is its key there (None: the event's own key)."""
+    def targets(self, event_type: str) -> Iterator[tuple[str, Key]]:
+        """Destinations of a type, each with what its key is there."""
         seen = set()
         for route in self._routes:
             if route.type in (event_type, EVERYTHING) and route.to not in seen:
                 seen.add(route.to)
                 yield route.to, route.key
-        for handler in self.handlers.values():
+        for handler in self.own_handlers:
             if handler.spec.type == event_type and handler.source is None:
                 yield handler.destination, None
+        for subscription in self._subscriptions.values():
+            if subscription.spec.type == event_type:
+                yield subscription.destination, subscription.key
 
     def topic(self, destination: str) -> Callable[[StoredEvent], str]:
         """Says the topic of an event at a destination: the append's own, else the route's, else that of its class. A
@@ -98,7 +136,9 @@ class Routes:
             targets = self._targets[spec.type] = tuple(self.targets(spec.type))
         found = []
         for destination, field in targets:
-            own = key if field is None else as_key(getattr(event, field))
+            own = key
+            if field is not None:
+                own = as_key(field(event) if callable(field) else getattr(event, field))
             found.append(Route(destination, lane_of(own, event_id, lanes), own))
         return tuple(found)
 
@@ -110,6 +150,8 @@ class Routes:
     def policy(self, event: StoredEvent | None, destination: str) -> Policy:
         """How failures of this event at this destination are treated."""
         event_type = None if event is None else event.type
+        if destination in self._retries_at:
+            return Policy(self._retries_at[destination](event) or self._retry)
         handler = next((one for one in self.handlers.values() if one.destination == destination), None)
         retry = self._retries.get(event_type or "", self._retry)
         if handler is not None and handler.retry is not None:

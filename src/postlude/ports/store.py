@@ -21,6 +21,7 @@ from postlude.core.floors import Track
 from postlude.core.statement import Script
 from postlude.ports.append import Prepared
 from postlude.ports.receiving import Receiving, Taken
+from postlude.ports.sagas import Sagas, SagaScripts
 
 
 class News(msgspec.Struct, frozen=True):
@@ -342,8 +343,8 @@ class Upkeep(Protocol):
         receipts_hours: int | None = None,
         inbox_hours: int = 0,
     ) -> int:
-        """Delete what is over its retention and lives in no partition. Gives the rows deleted; 0 means done. 0 hours
-        keep for ever."""
+        """Delete what is over its retention and lives in no partition. Gives the rows deleted, a saga with its history
+        counting as one; 0 means done. 0 hours keep for ever. Ended sagas are kept as long as events."""
 
     async def duties(self) -> list[dict[str, Any]]:
         """Every duty that a worker ever had: name, owner, ran_at, next_at, rows, seconds, error."""
@@ -393,6 +394,8 @@ class Store(Protocol):
     records: Records
     operating: Operating
     operations: Operations
+    sagas: Sagas
+    saga_scripts: SagaScripts
     upkeep: Upkeep
     schema: Schema
 

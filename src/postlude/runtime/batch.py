@@ -14,6 +14,7 @@ from postlude.core.horizon import Horizon
 from postlude.core.intake import Intake
 from postlude.core.lifecycle import Status
 from postlude.core.outcome import (
+    Died,
     Failed,
     Fault,
     Outcome,
@@ -203,6 +204,10 @@ class Batch:
                 breaker.succeed()
                 self._conclude([delivery])
                 self._parts.watchers.settled(self._way.name, [delivery])
+            case Died(fault=fault):
+                breaker.succeed()
+                self._conclude([delivery])
+                self._parts.watchers.died(self._way.name, delivery, fault)
             case Failed() | Rejected() | Parked():
                 if not self._is_broken:
                     breaker.succeed()

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 from uuid import UUID
 
+import msgspec
+
 from postlude.core.at_once import at_once
 from postlude.core.delivery import StoredEvent
 from postlude.outbox.options import AppendOptions
@@ -14,19 +16,29 @@ from postlude.outbox.outbox import Outbox
 from postlude.outbox.prepare import new_id
 
 
+class Task(msgspec.Struct, frozen=True):
+    """What a saga says of a piece of its work."""
+
+    key: str
+    result: Any = None
+
+
 class Context:
     """The event's surroundings, the transaction it is handled in, and a way to append more."""
 
-    def __init__(self, event: StoredEvent, handler: str, attempt: int, tx: Any, outbox: Outbox) -> None:
+    def __init__(
+        self, event: StoredEvent, handler: str, attempt: int, tx: Any, outbox: Outbox, *, task: Task | None = None
+    ) -> None:
         self.tx = tx
         self.event_id: UUID = event.event_id
         self.attempt = attempt
-        self.idempotency_key = f"{event.event_id}:{handler}"
+        self.idempotency_key = f"{event.event_id}:{handler}" if task is None else task.key
         self.correlation_id = event.correlation_id
         self.causation_id = event.causation_id
         self.saga_id = event.saga_id
         self.headers: Mapping[str, str] = event.headers
-        self.result: Any = None
+        self.result: Any = None if task is None else task.result
+        """What the step returned that is to be undone; None when nobody knows."""
         self.collected: list[tuple[object, AppendOptions]] = []
         self._outbox = outbox
 

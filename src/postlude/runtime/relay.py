@@ -141,10 +141,15 @@ class Relay:
 
     async def drain_once(self, limit: int | None, up_to: int) -> int:
         """One pass over what is due: every entry up to a seq at most once. Gives the deliveries settled."""
-        before, seen = self.settled, set[int]()
+        before, seen, passed = self.settled, set[int](), set[str | int | None]()
 
         def wanted(row: Delivery) -> bool:
+            order = row.lane if self.terms.ordered_lanes else row.key
+            if row.seq in seen:  # tried in this pass and still there: what stands behind it must not overtake it
+                passed.add(order)
             if row.seq in seen or row.seq > up_to or (limit is not None and len(seen) >= limit):
+                return False
+            if order is not None and order in passed:
                 return False
             if not row.blocked:
                 seen.add(row.seq)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import queue
-import threading
 from collections import Counter
 from collections.abc import Callable
 from uuid import UUID
@@ -15,9 +13,9 @@ from postlude.core.delivery import Delivery, Verdict
 from postlude.core.lifecycle import Status
 from postlude.core.outcome import Fault
 from postlude.ports.store import DutyRun
+from postlude.runtime.telling import Telling
 
 log = logging.getLogger("postlude.watchers")
-MAX_WAITING = 1000
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -37,9 +35,7 @@ class Watchers:
     """Counts what a worker does and calls the hooks in a thread of their own, after the fact is durable."""
 
     def __init__(self, hooks: list[Hook]) -> None:
-        self._hooks = hooks
-        self._letters: queue.Queue[DeadLetter | None] = queue.Queue(MAX_WAITING)
-        self._thread: threading.Thread | None = None
+        self._telling = Telling("dead-letter", hooks)
         self.counts: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
 
@@ -51,11 +47,14 @@ class Watchers:
             self.counts[f"{verdict.status}:{destination}"] += 1
             if verdict.status is Status.dead:
                 fault = msgspec.json.decode(verdict.error, type=Fault) if verdict.error else None
-                self._tell(
-                    DeadLetter(
-                        delivery.event_id, destination, delivery.key, verdict.attempts, str(fault) if fault else None
-                    )
-                )
+                text = str(fault) if fault else None
+                self._tell(DeadLetter(delivery.event_id, destination, delivery.key, verdict.attempts, text))
+
+    def died(self, destination: str, delivery: Delivery, fault: Fault) -> None:
+        """The destination made a dead letter of it."""
+        self.counts[f"{Status.dead}:{destination}"] += 1
+        attempts = delivery.attempts + (0 if delivery.started else 1)
+        self._tell(DeadLetter(delivery.event_id, destination, delivery.key, attempts, str(fault)))
 
     def unavailable(self, destination: str) -> None:
         self.counts[f"unavailable:{destination}"] += 1
@@ -72,10 +71,7 @@ class Watchers:
 
     def close(self, timeout: float = 5.0) -> None:
         """Let the hooks finish what waits, within reason."""
-        if self._thread is not None:
-            self._letters.put(None)
-            self._thread.join(timeout)
-            self._thread = None
+        self._telling.close(timeout)
 
     def _tell(self, letter: DeadLetter) -> None:
         log.error(
@@ -85,20 +81,4 @@ class Watchers:
             letter.attempts,
             letter.error,
         )
-        if not self._hooks:
-            return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._call_hooks, name="postlude-hooks", daemon=True)
-            self._thread.start()
-        try:
-            self._letters.put_nowait(letter)
-        except queue.Full:
-            log.warning("the dead-letter hooks are too slow; event %s was not told", letter.event_id)
-
-    def _call_hooks(self) -> None:
-        while (letter := self._letters.get()) is not None:
-            for hook in self._hooks:
-                try:
-                    hook(letter)
-                except Exception:
-                    log.exception("a dead-letter hook failed")
+        self._telling.tell(letter)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from postlude.errors import ConfigurationError
 
-# Appending reads nothing but whether an id is there already, and with what content.
+# Appending reads nothing but whether an id is there already, and with what content; a start, what ran before.
 _APP = (
     "SELECT ON {s}.postlude_meta, {s}.postlude_migration",
     "INSERT, SELECT (event_id, digest) ON {s}.postlude_event",
     "INSERT, SELECT (event_id) ON {s}.postlude_delivery",
     "INSERT, SELECT (event_id) ON {s}.postlude_inbox",
+    "SELECT, INSERT ON {s}.postlude_saga",
+    "INSERT ON {s}.postlude_saga_step",
 )
 _WORKER = (
     "SELECT ON {s}.postlude_meta, {s}.postlude_migration, {s}.postlude_transition",
@@ -18,6 +20,9 @@ _WORKER = (
     "SELECT ON SEQUENCE {s}.postlude_delivery_seq_seq",
     "SELECT, INSERT, UPDATE ON {s}.postlude_lane, {s}.postlude_duty, {s}.postlude_consumer",
     "SELECT, INSERT ON {s}.postlude_destination",
+    "SELECT, INSERT, UPDATE ON {s}.postlude_saga",
+    "SELECT, INSERT ON {s}.postlude_saga_step",
+    "INSERT ON {s}.postlude_audit",
 )
 _VIEWER = (
     "SELECT ON {s}.postlude_meta, {s}.postlude_migration, {s}.postlude_transition",
@@ -25,11 +30,12 @@ _VIEWER = (
     "SELECT ON {s}.postlude_worker, {s}.postlude_lane, {s}.postlude_destination, {s}.postlude_duty",
     "SELECT ON {s}.postlude_audit, {s}.postlude_audit_link, {s}.postlude_operation, {s}.postlude_inbox",
     "SELECT ON {s}.postlude_consumer",
+    "SELECT ON {s}.postlude_saga, {s}.postlude_saga_step",
     "SELECT ON SEQUENCE {s}.postlude_delivery_seq_seq",
 )
 PARTS = {"app": _APP, "worker": _WORKER, "viewer": _VIEWER}
 MEANING = {
-    "app": "may append events, and nothing more",
+    "app": "may append events and start sagas, and nothing more",
     "worker": "may deliver and settle. Partitions and retention belong to the owner of the tables:"
     " `postlude maintenance run` as that user",
     "viewer": "may look at everything, payloads included, and change nothing",

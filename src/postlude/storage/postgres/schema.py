@@ -19,13 +19,13 @@ TABLES = (
     "postlude_meta", "postlude_event", "postlude_event_default", "postlude_delivery", "postlude_transition",
     "postlude_receipt", "postlude_receipt_default", "postlude_worker", "postlude_lane", "postlude_destination",
     "postlude_audit", "postlude_audit_link", "postlude_operation", "postlude_duty", "postlude_inbox",
-    "postlude_consumer",
-    "postlude_migration",
+    "postlude_consumer", "postlude_saga", "postlude_saga_step", "postlude_migration",
 )  # fmt: skip
 INDEXES = (
     "postlude_delivery_hot", "postlude_delivery_due", "postlude_delivery_block", "postlude_delivery_dead",
     "postlude_delivery_event", "postlude_receipt_event", "postlude_event_subject", "postlude_operation_running",
-    "postlude_inbox_received",
+    "postlude_inbox_received", "postlude_saga_process", "postlude_saga_live", "postlude_saga_status",
+    "postlude_saga_created", "postlude_saga_ended", "postlude_event_saga",
 )  # fmt: skip
 TRIGGERS = ("postlude_delivery_lifecycle", "postlude_delivery_birth")
 

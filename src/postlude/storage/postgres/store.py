@@ -12,6 +12,7 @@ from typing import Any
 from postlude.errors import DatabaseUnavailable
 from postlude.ports.clock import Clock
 from postlude.ports.receiving import Receiving
+from postlude.ports.sagas import Sagas, SagaScripts
 from postlude.ports.store import Operating, Operations, Ownership, Reading, Records, Schema, Scripts, Settling, Upkeep
 from postlude.storage import migrate, statements
 from postlude.storage.postgres.connection import Database
@@ -22,6 +23,8 @@ from postlude.storage.postgres.ownership import PostgresOwnership
 from postlude.storage.postgres.reading import PostgresReading
 from postlude.storage.postgres.receiving import PostgresReceiving
 from postlude.storage.postgres.records import PostgresOperating, PostgresRecords
+from postlude.storage.postgres.saga_scripts import PostgresSagaScripts
+from postlude.storage.postgres.sagas import PostgresSagas
 from postlude.storage.postgres.schema import PostgresSchema
 from postlude.storage.postgres.scripts import PostgresScripts
 from postlude.storage.postgres.settling import PostgresSettling
@@ -59,6 +62,8 @@ class PostgresStore:
         self.records: Records = PostgresRecords(self.database)
         self.operating: Operating = PostgresOperating(self.database)
         self.operations: Operations = PostgresOperations(self.database)
+        self.sagas: Sagas = PostgresSagas(self.database)
+        self.saga_scripts: SagaScripts = PostgresSagaScripts(named)
         self.upkeep: Upkeep = PostgresUpkeep(self.database, schema)
         self.schema: Schema = PostgresSchema(self.database, migrate.load(PACKAGE, schema=schema), schema)
 

@@ -38,6 +38,7 @@ class PostgresUpkeep:
             ("prune_receipts", receipts_hours),
             ("prune_dead", dead_hours),
             ("prune_inbox", inbox_hours),
+            ("prune_sagas", events_hours),
         ]
         for name, hours in kinds:
             if hours > 0:

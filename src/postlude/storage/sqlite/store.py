@@ -9,6 +9,7 @@ from typing import Any
 
 from postlude.ports.clock import Clock
 from postlude.ports.receiving import Receiving
+from postlude.ports.sagas import Sagas, SagaScripts
 from postlude.ports.store import Operating, Operations, Ownership, Reading, Records, Schema, Scripts, Settling, Upkeep
 from postlude.storage import migrate, statements
 from postlude.storage.sqlite import rows
@@ -21,6 +22,8 @@ from postlude.storage.sqlite.ownership import SqliteOwnership
 from postlude.storage.sqlite.reading import SqliteReading
 from postlude.storage.sqlite.receiving import SqliteReceiving
 from postlude.storage.sqlite.records import SqliteRecords
+from postlude.storage.sqlite.saga_scripts import SqliteSagaScripts
+from postlude.storage.sqlite.sagas import SqliteSagas
 from postlude.storage.sqlite.schema import SqliteSchema
 from postlude.storage.sqlite.scripts import SqliteScripts
 from postlude.storage.sqlite.session import Session
@@ -47,6 +50,8 @@ class SqliteStore:
         self.records: Records = SqliteRecords(self.database)
         self.operating: Operating = SqliteOperating(self.database)
         self.operations: Operations = SqliteOperations(self.database)
+        self.sagas: Sagas = SqliteSagas(self.database)
+        self.saga_scripts: SagaScripts = SqliteSagaScripts(named, self.database.now)
         self.upkeep: Upkeep = SqliteUpkeep(self.database)
         self.schema: Schema = SqliteSchema(self.database, migrate.load(PACKAGE))
 

@@ -42,6 +42,8 @@ class SqliteUpkeep:
         for name, hours in kinds:
             if hours > 0:
                 pruned += await self._database.write(partial(_prune, name=name, hours=hours, limit=limit))
+        if events_hours > 0:
+            pruned += await self._database.write(partial(_prune_sagas, hours=events_hours, limit=limit))
         if dead_hours > 0:
             pruned += await self._database.write(partial(_prune_dead, hours=dead_hours, limit=limit))
         return pruned
@@ -75,6 +77,12 @@ def _disk_use(session: Session) -> list[TableUse]:
 
 def _prune(session: Session, *, name: str, hours: int, limit: int) -> int:
     return len(session.fetch(name, before=session.now - hours * _HOUR, limit=limit))
+
+
+def _prune_sagas(session: Session, *, hours: int, limit: int) -> int:
+    values: dict[str, Any] = {"before": session.now - hours * _HOUR, "limit": limit}
+    session.fetch("prune_sagas", **values)
+    return len(session.fetch("prune_sagas_2", **values))
 
 
 def _prune_dead(session: Session, *, hours: int, limit: int) -> int:

@@ -10,6 +10,9 @@ from postlude.testing.contracts.store_operations import OperationsContract
 from postlude.testing.contracts.store_ownership import OwnershipContract
 from postlude.testing.contracts.store_reading import ReadingContract
 from postlude.testing.contracts.store_records import RecordsContract
+from postlude.testing.contracts.store_saga_joined import SagaJoinedContract
+from postlude.testing.contracts.store_saga_reading import SagaReadingContract
+from postlude.testing.contracts.store_sagas import SagasContract
 from postlude.testing.contracts.store_schema import SchemaContract
 from postlude.testing.contracts.store_settling import SettlingContract
 from postlude.testing.contracts.store_upkeep import UpkeepContract
@@ -26,6 +29,9 @@ class StoreContract(
     OperationsContract,
     UpkeepContract,
     InboxContract,
+    SagasContract,
+    SagaReadingContract,
+    SagaJoinedContract,
     SchemaContract,
 ):
     """Every method of `postlude.ports.store`, by what it does."""

@@ -1,0 +1,1 @@
+"""Others who do what Postlude does, each with the interface that it recommends."""
