@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from postlude.declared import Declared
 from postlude.inbox.accepting import Accepting, AcceptingParts
-from postlude.inbox.consumers import Consumer, Interest, consumers_of
+from postlude.inbox.consumers import Consumer, consumers_of, interests_of
 from postlude.inbox.interpreting import Interpreting, InterpretingParts
 from postlude.outbox.prepare import Preparing
 from postlude.ports.destination import Destination
@@ -22,7 +22,8 @@ class Consumption:
         self._parts = parts
         limit = declared.settings.payload.max_bytes
         shared = InterpretingParts(parts.installed, preparing, declared.foreign, limit)
-        self._accepting = [self._accepting_of(consumer, shared) for consumer in consumers_of(self._interests())]
+        interests = interests_of(declared.routes.handlers.values())
+        self._accepting = [self._accepting_of(consumer, shared) for consumer in consumers_of(interests)]
 
     def consumers(self) -> list[Consuming]:
         return [self._consuming(accepting) for accepting in self._accepting]
@@ -30,10 +31,6 @@ class Consumption:
     def destinations(self) -> list[Destination]:
         lanes = self._parts.installed.lanes
         return [RereadingDestination(accepting, lanes=lanes) for accepting in self._accepting]
-
-    def _interests(self) -> list[Interest]:
-        handlers = self._declared.routes.handlers.values()
-        return [Interest(one.source, one.spec, one.destination) for one in handlers if one.source is not None]
 
     def _accepting_of(self, consumer: Consumer, shared: InterpretingParts) -> Accepting:
         settings = self._declared.settings

@@ -15,7 +15,7 @@ from postlude.db import Db
 from postlude.declared import Declared
 from postlude.errors import ConfigurationError, SchemaMissing
 from postlude.inbox.accepting import AcceptingParts
-from postlude.inbox.consumers import served_by
+from postlude.inbox.consumers import destinations_of
 from postlude.inbox.inbox import Inbox
 from postlude.insight.actions import Actions
 from postlude.insight.consumers import Inboxes
@@ -98,7 +98,7 @@ class Engine:
     def insight(self) -> Insight:
         """Where everything stands."""
         store, routes = self.store, self._declared.routes
-        inboxes = Inboxes(store.receiving, store.records, lambda: served_by(routes.handlers.values()))
+        inboxes = Inboxes(store.receiving, store.records, lambda: destinations_of(routes.handlers.values()))
         return Insight(store.records, store.ownership, store.operations, inboxes)
 
     @cached_property
@@ -260,7 +260,7 @@ class Engine:
         return found
 
     def _consumption(self) -> Consumption:
-        parts = AcceptingParts(self._installed, self.store.scripts, self._handles, self.store.transaction)
+        parts = AcceptingParts(self._installed, self.store.scripts, self._handles, self.transaction)
         return Consumption(self._declared, self.store.receiving, parts, self._preparing)
 
     def _handling_parts(self) -> HandlingParts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
@@ -101,7 +101,8 @@ async def rage(books, weather, *, timings) -> None:
     timings.append(("storm_s", round(time.monotonic() - began, 1)))
     await books.settle()
     watching.cancel()
-    await asyncio.gather(watching, return_exceptions=True)
+    with suppress(asyncio.CancelledError):
+        await watching
     timings.append(("all_s", round(time.monotonic() - began, 1)))
 
 

@@ -17,7 +17,7 @@ from postlude.inbox.interpreting import Interpreting, Position
 from postlude.inbox.unreadable import as_it_came
 from postlude.outbox.installed import Installed
 from postlude.outbox.outbox import Handles
-from postlude.ports.append import Conflicting, Prepared
+from postlude.ports.append import Prepared
 from postlude.ports.broker import Received
 from postlude.ports.receiving import Taken
 from postlude.ports.store import Scripts
@@ -74,7 +74,7 @@ class Accepting:
                     batch.keep(one, error)
             try:
                 return len(await self._write(batch.taken()))
-            except Conflicting as error:
+            except IdConflict as error:
                 if error.ids <= refused:
                     raise
                 refused |= error.ids

@@ -52,14 +52,9 @@ class Consumer(msgspec.Struct, frozen=True):
         ]
 
 
-def served_by(handlers: Iterable[Handler]) -> dict[str, list[str]]:
-    """The consumers that handlers name, and everywhere their messages go."""
-    found: dict[str, list[str]] = {}
-    for handler in handlers:
-        if handler.source is not None:
-            name = handler.source.consumer
-            found.setdefault(name, [PREFIX + name]).append(handler.destination)
-    return found
+def interests_of(handlers: Iterable[Handler]) -> list[Interest]:
+    """Of the handlers whose events come from a broker."""
+    return [Interest(one.source, one.spec, one.destination) for one in handlers if one.source is not None]
 
 
 def consumers_of(interests: Iterable[Interest]) -> list[Consumer]:
@@ -68,6 +63,11 @@ def consumers_of(interests: Iterable[Interest]) -> list[Consumer]:
     for interest in interests:
         found.setdefault(interest.source.consumer, []).append(interest)
     return [_consumer(name, mine) for name, mine in found.items()]
+
+
+def destinations_of(handlers: Iterable[Handler]) -> dict[str, list[str]]:
+    """By consumer, everywhere its messages go."""
+    return {consumer.name: consumer.destinations for consumer in consumers_of(interests_of(handlers))}
 
 
 def _consumer(name: str, interests: Sequence[Interest]) -> Consumer:

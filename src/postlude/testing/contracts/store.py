@@ -9,6 +9,7 @@ from postlude.testing.contracts.store_operating import OperatingContract
 from postlude.testing.contracts.store_operations import OperationsContract
 from postlude.testing.contracts.store_ownership import OwnershipContract
 from postlude.testing.contracts.store_reading import ReadingContract
+from postlude.testing.contracts.store_receiving import ReceivingContract
 from postlude.testing.contracts.store_records import RecordsContract
 from postlude.testing.contracts.store_schema import SchemaContract
 from postlude.testing.contracts.store_settling import SettlingContract
@@ -26,6 +27,7 @@ class StoreContract(
     OperationsContract,
     UpkeepContract,
     InboxContract,
+    ReceivingContract,
     SchemaContract,
 ):
     """Every method of `postlude.ports.store`, by what it does."""
