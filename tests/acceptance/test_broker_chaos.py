@@ -41,7 +41,7 @@ BROKERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("private_broker", "options"), BROKERS.items(), indirect=["private_broker"], ids=BROKERS)
 async def test_two_services(private_broker, options, any_postgres_database, tmp_path, request) -> None:
     databases = {"shop": any_postgres_database.fresh(), "office": any_postgres_database.fresh()}

@@ -81,7 +81,7 @@ class Pinning:
 
     async def missing(self, connection: Connection, held: int) -> int:
         """How many messages are with others, as far as we know; none of them when we are clear."""
-        info = await ask(connection, f"CONSUMER.INFO.{self._own.stream}.{self._consumer}")
+        info = await ask(connection, self._own.timeout, f"CONSUMER.INFO.{self._own.stream}.{self._consumer}")
         pinned = {state.get("pinned_client_id") for state in info.get("priority_groups") or ()}
         others = int(info.get("num_ack_pending", 0)) - held - len(self.waiting)
         self.is_clear = others <= 0 and self._pin in pinned
@@ -102,13 +102,15 @@ class Pinning:
             await message.nak()
         if self.is_pinned:
             place = f"CONSUMER.UNPIN.{self._own.stream}.{self._consumer}"
-            await ask(connection, place, {"group": GROUP})
+            await ask(connection, self._own.timeout, place, {"group": GROUP})
 
 
-async def ask(connection: Connection, what: str, request: dict[str, Any] | None = None) -> dict[str, Any]:
+async def ask(
+    connection: Connection, timeout: float, what: str, request: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """What JetStream says, as it says it: the client does not know everything."""
     body = b"" if request is None else json.dumps(request).encode()
-    answer = await connection.client.request(f"$JS.API.{what}", body, timeout=2.0)
+    answer = await connection.client.request(f"$JS.API.{what}", body, timeout=timeout)
     said: dict[str, Any] = json.loads(answer.data)
     if "error" in said:
         APIError.from_error(said["error"])  # raises what it makes of it

@@ -19,7 +19,7 @@ from postlude.errors import BrokerUnavailable
 from postlude.ports.broker import Received, Start
 
 LATE = 2.0
-"""Seconds after which a request that has not ended is taken for a server that hangs."""
+"""Seconds at most for what may be lost or stay unknown: answers to messages, and the lag."""
 
 LOOK_EVERY = 0.1
 """Seconds between two looks whether what others had has come."""
@@ -105,19 +105,20 @@ class NatsSubscription:
         return pinning.give(limit)
 
     async def _new(self, connection: Connection, room: int, timeout: float) -> None:
-        found = await self._pull(connection, {"batch": room, "no_wait": True}, room, LATE)
+        patience = self._own.timeout
+        found = await self._pull(connection, {"batch": room, "no_wait": True}, room, patience)
         if not found and timeout > 0:
             # One only, and then what has come with it: a request that ends by itself leaves nothing behind.
             nanoseconds = max(int(timeout * 1e9), 1_000_000)
-            found = await self._pull(connection, {"batch": 1, "expires": nanoseconds}, 1, timeout + LATE)
+            found = await self._pull(connection, {"batch": 1, "expires": nanoseconds}, 1, timeout + patience)
             if found and room > 1:
-                await self._pull(connection, {"batch": room - 1, "no_wait": True}, room - 1, LATE)
+                await self._pull(connection, {"batch": room - 1, "no_wait": True}, room - 1, patience)
 
     async def _collect(self, connection: Connection, missing: int, timeout: float) -> None:
         """What others had comes again before what is new. Ask with one: more of what is new would only wait here."""
-        found = await self._pull(connection, {"batch": 1, "no_wait": True}, 1, LATE)
+        found = await self._pull(connection, {"batch": 1, "no_wait": True}, 1, self._own.timeout)
         if found and found[0].metadata.num_delivered > 1:
-            await self._pull(connection, {"batch": missing, "no_wait": True}, missing, LATE)
+            await self._pull(connection, {"batch": missing, "no_wait": True}, missing, self._own.timeout)
         else:
             await asyncio.sleep(min(timeout, LOOK_EVERY))
 
@@ -208,9 +209,9 @@ class NatsSubscription:
 
     async def _have_consumer(self, connection: Connection) -> None:
         """A group that is there keeps its place; only its topics may change."""
-        place = f"{self._own.stream}.{self._consumer}"
+        place, timeout = f"{self._own.stream}.{self._consumer}", self._own.timeout
         try:
-            config = (await ask(connection, f"CONSUMER.INFO.{place}"))["config"]
+            config = (await ask(connection, timeout, f"CONSUMER.INFO.{place}"))["config"]
         except NotFoundError:
             config = {
                 "durable_name": self._consumer,
@@ -228,7 +229,8 @@ class NatsSubscription:
         if len(self._topics) == 1:
             config |= {"filter_subject": self._topics[0], "filter_subjects": None}
         wanted = {name: value for name, value in config.items() if value is not None}
-        await ask(connection, f"CONSUMER.DURABLE.CREATE.{place}", {"stream_name": self._own.stream, "config": wanted})
+        request = {"stream_name": self._own.stream, "config": wanted}
+        await ask(connection, timeout, f"CONSUMER.DURABLE.CREATE.{place}", request)
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
