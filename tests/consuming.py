@@ -165,7 +165,7 @@ class Outage:
         self.is_on = False
         self.refused = 0
         self._begin = app.store.transaction
-        app.store.transaction = self._transaction
+        setattr(app.store, "transaction", self._transaction)  # noqa: B010 - a fault of the outside world
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[Any]:

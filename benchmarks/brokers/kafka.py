@@ -19,7 +19,8 @@ from tools import kafka as tool
 
 PARTITIONS = 4
 
-logging.getLogger("aiokafka").setLevel(logging.ERROR)  # it is surprised by topics and groups that are new, as all are
+# Topics and groups that are new, as all are here, surprise it.
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
 class KafkaClient:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from postlude.db import Db
 from postlude.declared import Declared, SystemClock
 from postlude.engine import Engine
 from postlude.errors import ConfigurationError
+from postlude.inbox.consumers import consumers_of, interests_of
 from postlude.inbox.inbox import Inbox
 from postlude.inbox.interpreting import Mapped
 from postlude.insight.actions import Actions
@@ -83,6 +85,10 @@ class Postlude:
         self._require_broker(broker)
 
         def decorate(function: F) -> F:
+            if inspect.iscoroutinefunction(function):
+                raise ConfigurationError(
+                    f"the mapping of {topic} is a coroutine function", hint="A mapping only computes: write def."
+                )
             if (broker, topic) in self._declared.foreign:
                 raise ConfigurationError(f"there are two mappings of {topic} from {broker}")
             self._declared.foreign[broker, topic] = function
@@ -272,6 +278,7 @@ class Postlude:
     def _add_handler(self, handler: Handler) -> None:
         if handler.source is not None:
             self._require_broker(handler.source.broker)
+            consumers_of([*interests_of(self.routes.handlers.values()), *interests_of([handler])])  # or it refuses
         self.routes.add_handler(handler)
 
     def _require_broker(self, name: str) -> None:

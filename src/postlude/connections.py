@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
+from weakref import WeakValueDictionary
 
 from postlude.brokers.memory import MemoryBroker
 from postlude.enlist.aiosqlite import AiosqliteAdapter
@@ -26,6 +27,8 @@ DATABASES = "sqlite:///file.db, postgresql://user@host/database"
 BROKERS = "memory://, kafka://host, amqp://user@host, redis://host, nats://host"
 
 Adapt = Callable[[str, dict[str, Any]], Broker]
+_IN_MEMORY: WeakValueDictionary[str, MemoryBroker] = WeakValueDictionary()
+"""By name, for as long as an app has it."""
 
 
 def open_store(url: str, settings: Settings, clock: Clock) -> Store:
@@ -50,7 +53,7 @@ def open_broker(url: str, options: Mapping[str, Any] | None = None) -> Broker:
     scheme = _scheme(url, BROKERS)
     if scheme == "memory":
         _refuse_options(options)
-        return MemoryBroker()
+        return _memory(url.partition("://")[2])
     if (opening := OPENINGS.get(scheme)) is None:
         raise BadUrl(f"{redacted(url)} is not a broker Postlude knows", hint=f"Use {BROKERS}.")
     extra, module = opening
@@ -61,6 +64,13 @@ def open_broker(url: str, options: Mapping[str, Any] | None = None) -> Broker:
             raise
         raise MissingExtra(f"{scheme}:// needs a client ({error})", hint=f"pip install 'postlude[{extra}]'") from error
     return adapter(url, dict(options or {}))
+
+
+def _memory(name: str) -> MemoryBroker:
+    """Apps that give the same name share one, as services share a broker."""
+    if not name:
+        return MemoryBroker()
+    return _IN_MEMORY.setdefault(name, MemoryBroker())
 
 
 def _refuse_options(options: Mapping[str, Any] | None) -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from postlude.declared import Declared
 from postlude.inbox.accepting import Accepting, AcceptingParts
-from postlude.inbox.consumers import Consumer, Interest, consumers_of
+from postlude.inbox.consumers import Consumer, Interest, consumers_of, interests_of
 from postlude.inbox.interpreting import Interpreting, InterpretingParts
 from postlude.outbox.prepare import Preparing
 from postlude.ports.destination import Destination
@@ -15,13 +15,10 @@ from postlude.runtime.consuming import Consuming, ConsumingOptions
 from postlude.runtime.rereading import RereadingDestination
 
 
-def interests_of(declared: Declared) -> list[Interest]:
+def all_interests(declared: Declared) -> list[Interest]:
     """Of handlers that name a consumer, and of sagas whose participants reply."""
-    handlers = declared.routes.handlers.values()
-    return [
-        *(Interest(one.source, one.spec, one.destination) for one in handlers if one.source is not None),
-        *(Interest(source, spec, destination) for source, spec, destination in declared.sagas.sources()),
-    ]
+    replies = (Interest(source, spec, destination) for source, spec, destination in declared.sagas.sources())
+    return [*interests_of(declared.routes.handlers.values()), *replies]
 
 
 class Consumption:
@@ -31,7 +28,7 @@ class Consumption:
         self._parts = parts
         limit = declared.settings.payload.max_bytes
         shared = InterpretingParts(parts.installed, preparing, declared.foreign, limit)
-        self._accepting = [self._accepting_of(consumer, shared) for consumer in consumers_of(interests_of(declared))]
+        self._accepting = [self._accepting_of(consumer, shared) for consumer in consumers_of(all_interests(declared))]
 
     def consumers(self) -> list[Consuming]:
         return [self._consuming(accepting) for accepting in self._accepting]

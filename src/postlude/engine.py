@@ -9,13 +9,13 @@ from functools import cached_property, partial
 from typing import Any
 
 from postlude.connections import adapters_of, open_store
-from postlude.consumption import Consumption, interests_of
+from postlude.consumption import Consumption, all_interests
 from postlude.core.upcast import require_upcasts
 from postlude.db import Db
 from postlude.declared import Declared
 from postlude.errors import ConfigurationError, SchemaMissing
 from postlude.inbox.accepting import AcceptingParts
-from postlude.inbox.consumers import served_by
+from postlude.inbox.consumers import destinations_of
 from postlude.inbox.inbox import Inbox
 from postlude.insight.actions import Actions
 from postlude.insight.consumers import Inboxes
@@ -101,7 +101,7 @@ class Engine:
     def insight(self) -> Insight:
         """Where everything stands."""
         store = self.store
-        inboxes = Inboxes(store.receiving, store.records, lambda: served_by(interests_of(self._declared)))
+        inboxes = Inboxes(store.receiving, store.records, lambda: destinations_of(all_interests(self._declared)))
         return Insight(store.records, store.ownership, store.operations, inboxes)
 
     @cached_property
@@ -284,7 +284,7 @@ class Engine:
         return [*found, *self._orchestration.destinations(parts, lanes=self.lanes)]
 
     def _consumption(self) -> Consumption:
-        parts = AcceptingParts(self._installed, self.store.scripts, self._handles, self.store.transaction)
+        parts = AcceptingParts(self._installed, self.store.scripts, self._handles, self.transaction)
         return Consumption(self._declared, self.store.receiving, parts, self._preparing)
 
     def _handling_parts(self) -> LendingParts:

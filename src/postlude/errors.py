@@ -40,6 +40,7 @@
 from __future__ import annotations
 
 from typing import ClassVar
+from uuid import UUID
 
 from postlude.redaction import redact
 
@@ -67,6 +68,8 @@ class NotInTransaction(PostludeError):
 class IdConflict(PostludeError):
     code = "append.id_conflict"
     default_hint = "An id names one event for ever: repeat exactly the same event, or append with a new id."
+    ids: frozenset[UUID] = frozenset()
+    """Under which other content is stored, as far as it is known."""
 
 
 class UnknownEvent(PostludeError):

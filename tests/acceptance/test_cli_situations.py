@@ -51,6 +51,11 @@ VERBS: dict[str, dict[int, list[tuple[str, ...]]]] = {
         NOTHING: [(NO_ONE, *WHY), ("--status", "dead", *WHY), ("{open}", "--destination", "nowhere", *WHY)],
         WRONG: [("--all",), WHY],
     },
+    "inbox stats": {FINE: [()], WRONG: [("extra",)]},
+    "inbox list": {
+        FINE: [(), ("--consumer", "billing", "--topic", "x"), ("--since", "3d", "--until", "1s"), ("--limit", "1")],
+        WRONG: [("--since", "soon"), ("--limit", "0"), ("--since", "1h", "--until", "2h")],
+    },
     "events show": {FINE: [("{dead}",)], NOTHING: [(NO_ONE,)], WRONG: [("o-1",)]},
     "events replay": {
         FINE: [("{dead}", "--to", "default", *WHY), ("--key", "o-1", "--to", "default", *WHY),

@@ -27,7 +27,8 @@ from postlude.core.outcome import SENT, Failed, Fault, Rejected, Unavailable
 from postlude.errors import BadUrl, BrokerUnavailable, ConfigurationError
 from postlude.ports.broker import BrokerFeatures
 from postlude.testing.contracts.broker import BrokerContract
-from postlude.testing.contracts.broker_arrange import attempt, joined, message, received, sent, some
+from postlude.testing.contracts.broker_arrange import attempt, ids, joined, message, numbered, received, sent, some
+from postlude.testing.contracts.broker_receiving import BrokerReceiving
 from tests.engine import until
 from tools.nats import OWN, NatsServer, available
 
@@ -54,10 +55,8 @@ def nats_server() -> Iterator[Any]:
         yield server
 
 
-class TestNatsBroker(BrokerContract):
-    features = BrokerFeatures(native_dedup=True)
-    abilities = frozenset({"process"} if IS_OWN else {"process", "restart", "freeze"})
-    too_large = 1_100_000
+class OnNats:
+    too_large: ClassVar[int | None] = 1_100_000
     has_dead_end = True
     has_foreign = True
     member_options: ClassVar[dict[str, Any]] = OPTIONS
@@ -70,7 +69,7 @@ class TestNatsBroker(BrokerContract):
     @pytest.fixture
     def make_broker(self, broker_server: Any) -> Callable[..., NatsBroker]:
         def make(**options: Any) -> NatsBroker:
-            return NatsBroker(broker_server.url, {"timeout": 5, **OPTIONS, **options})
+            return NatsBroker(broker_server.url, {"timeout": 5, **self.member_options, **options})
 
         return make
 
@@ -83,6 +82,41 @@ class TestNatsBroker(BrokerContract):
         client = await nats.connect(server.url)
         await client.jetstream().publish(topic, payload)
         await client.close()
+
+
+class TestCompeting(OnNats, BrokerReceiving):
+    """Members share, which keeps no order."""
+
+    features = BrokerFeatures(ordered_by_key=False, native_dedup=True)
+    member_options: ClassVar[dict[str, Any]] = {**OPTIONS, "single_active": False}
+
+
+class TestNatsBroker(OnNats, BrokerContract):
+    features = BrokerFeatures(native_dedup=True)
+    abilities = frozenset({"process"} if IS_OWN else {"process", "restart", "freeze"})
+    # One receives, which keeps the order of keys: see the next test, and TestCompeting.
+    test_members_share_what_comes = None  # type: ignore[assignment]
+
+    async def test_nothing_overtakes_what_a_dead_member_had(self, broker, connect, topic, group):
+        await self.declare(broker, topic, group)
+        batch = numbered(topic, 20, key="k")
+        async with joined(broker, topic, group) as dying, joined(await connect(), topic, group) as other:
+            await sent(broker, batch)
+            assert len(await received(dying, 5, self.patience, limit=5)) == 5
+            await dying._connection.end()  # type: ignore[attr-defined]
+            come = await received(other, 20, self.patience, ack=True)
+        assert ids(come) == ids(batch)
+
+    async def test_a_member_that_leaves_is_replaced_at_once(self, broker, connect, topic, group):
+        await self.declare(broker, topic, group)
+        batch = numbered(topic, 10, key="k")
+        options = {"ack_wait": 60}
+        async with joined(await connect(**options), topic, f"{group}-2") as other:
+            async with joined(await connect(**options), topic, f"{group}-2") as leaving:
+                await sent(broker, batch)
+                assert len(await received(leaving, 5, self.patience, limit=5)) == 5
+            come = await received(other, 10, self.patience, ack=True)
+        assert ids(come) == ids(batch)
 
     @pytest.fixture
     async def client(self, broker_server):
@@ -171,7 +205,8 @@ class TestWire:
         assert come.headers == one.headers
 
     def test_a_foreign_message_keeps_its_id(self):
-        come = nats_wire.received(SimpleNamespace(headers={"Nats-Msg-Id": "7"}, subject="t", data=b""))
+        carried = {"Nats-Msg-Id": "7", "Nats-Pin-Id": "x"}
+        come = nats_wire.received(SimpleNamespace(headers=carried, subject="t", data=b""))
         assert come.headers == {"Nats-Msg-Id": "7"}
         assert nats_wire.received(SimpleNamespace(headers=None, subject="t", data=b"")).headers == {}
 

@@ -21,8 +21,10 @@ from postlude.brokers.redis.faults import TABLE, outcome_of, word_of
 from postlude.brokers.redis.link import LARGE, packed
 from postlude.core.outcome import SENT, Failed, Rejected, Unavailable
 from postlude.errors import BadUrl, ConfigurationError
+from postlude.ports.broker import BrokerFeatures
 from postlude.testing.contracts.broker import BrokerContract
 from postlude.testing.contracts.broker_arrange import Ability, ids, joined, message, numbered, received, sent
+from postlude.testing.contracts.broker_receiving import BrokerReceiving
 from tests.engine import Noted, notes
 from tools.places import free_port
 from tools.redis import OWN
@@ -32,11 +34,7 @@ SOON = {"claim_after": 0.5}
 of_ours = pytest.mark.skipif(IS_OWN, reason="changes settings of the server")
 
 
-class TestRedisBroker(BrokerContract):
-    features = RedisBroker.features
-    abilities: ClassVar[frozenset[Ability]] = (
-        frozenset({"process"}) if IS_OWN else frozenset({"restart", "freeze", "process"})
-    )
+class OnRedis:
     too_large = None if IS_OWN else 1_100_000
     has_dead_end = True
     has_foreign = True
@@ -48,7 +46,7 @@ class TestRedisBroker(BrokerContract):
 
     @pytest.fixture
     def make_broker(self, broker_server):
-        return lambda **options: RedisBroker(broker_server.url, SOON | options)
+        return lambda **options: RedisBroker(broker_server.url, self.member_options | options)
 
     async def dead_end(self, broker):
         topic = f"not-a-stream-{uuid4()}"
@@ -58,6 +56,33 @@ class TestRedisBroker(BrokerContract):
     async def put_foreign(self, server, topic, payload):
         with client.Redis.from_url(server.url) as other:
             other.xadd(topic, {b"\xff\xfe": payload})
+
+
+class TestCompeting(OnRedis, BrokerReceiving):
+    """Members share, which keeps no order."""
+
+    features = BrokerFeatures(ordered_by_key=False)
+    member_options: ClassVar[dict[str, Any]] = {**SOON, "single_active": False}
+
+
+class TestRedisBroker(OnRedis, BrokerContract):
+    features = BrokerFeatures()
+    abilities: ClassVar[frozenset[Ability]] = (
+        frozenset({"process"}) if IS_OWN else frozenset({"restart", "freeze", "process"})
+    )
+
+    async def test_nothing_overtakes_what_another_member_has(self, connect, topic, group):
+        patient, hasty = await connect(claim_after=60), await connect(claim_after=0.1)
+        batch = numbered(topic, 30, key="k")
+        async with joined(patient, topic, group) as one, joined(hasty, topic, group) as other:
+            await sent(patient, batch)
+            had = await received(other, 5, self.patience, limit=5)
+            assert await one.receive(20, 0.1) == []
+            await other.ack(had)
+            assert ids(await received(one, 5, self.patience, limit=5)) == ids(batch[5:10])
+            # It hangs with what it has: that is taken over before anything new.
+            come = await received(other, 25, self.patience, ack=True)
+        assert ids([*had, *come]) == ids(batch)
 
     async def test_a_stream_is_trimmed_below_what_a_group_still_needs(self, broker, topic, group):
         await sent(broker, numbered(topic, 1000))

@@ -54,7 +54,7 @@ class Noted(Event):
 
 
 NOTED = Noted(key='gr\u00fcn "1" 100%', text="\u2602 \n")
-FOREIGN = {
+FOREIGN: dict[str, Any] = {
     "id": "n-1",
     "source": "/other/\u00fc 100%",
     "type": "com.example.sent",
@@ -120,7 +120,9 @@ class WireContract:
                 "causationid": str(CAUSE),
             }.items()
         )
-        assert abs((datetime.now(UTC) - seen.event.get_time()).total_seconds()) < 3600
+        sent_at = seen.event.get_time()
+        assert sent_at is not None
+        assert abs((datetime.now(UTC) - sent_at).total_seconds()) < 3600
         assert seen.event.get_data() == msgspec.to_builtins(NOTED)
         assert (seen.key, seen.message_id) == (NOTED.key, str(event_id))
         assert seen.headers["traceparent"] == TRACE
@@ -188,7 +190,12 @@ class WireContract:
         try:
             async with app.transaction() as tx:
                 headers = {"tenant": "acme", "traceparent": TRACE}
-                given = {"topic": topic, "correlation_id": "c \u00fc 1", "causation_id": CAUSE, "headers": headers}
+                given: dict[str, Any] = {
+                    "topic": topic,
+                    "correlation_id": "c \u00fc 1",
+                    "causation_id": CAUSE,
+                    "headers": headers,
+                }
                 event_id = await app.outbox.append(tx, NOTED, **given)
             assert await app.drain() == 1
         finally:
@@ -260,7 +267,7 @@ class TestKafka(WireContract):
 
     async def put(self, url, topic, sent, mode):
         made = kafka.to_binary_event(sent) if mode == "binary" else kafka.to_structured_event(sent)
-        key = made.key if made.key is None else made.key.encode()
+        key = made.key.encode() if isinstance(made.key, str) else made.key
         async with self.producer(url) as producer:
             await producer.send_and_wait(topic, made.value, key=key, headers=list(made.headers.items()))
 
@@ -349,7 +356,8 @@ class TestRedis(WireContract):
 
     async def look(self, url, topic):
         async with redis.Redis.from_url(url) as client:
-            ((_, fields),) = await client.xrange(topic)
+            found: Any = await client.xrange(topic)
+        ((_, fields),) = found
         own = {name.decode(): value for name, value in fields.items() if not name.startswith(b"_")}
         read = kafka.from_kafka_event(kafka.KafkaMessage(headers=own, key=fields[b"_key"], value=fields[b"_data"]))
         message_id = fields[b"_id"].decode()
@@ -358,7 +366,8 @@ class TestRedis(WireContract):
     async def put(self, url, topic, sent, mode):
         made = kafka.to_binary_event(sent) if mode == "binary" else kafka.to_structured_event(sent)
         async with redis.Redis.from_url(url) as client:
-            await client.xadd(topic, {**made.headers, "data": made.value})
+            fields: dict[Any, Any] = {**made.headers, "data": made.value}
+            await client.xadd(topic, fields)
 
 
 class TestNats(WireContract):

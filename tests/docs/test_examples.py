@@ -65,6 +65,11 @@ def test_service_works_while_it_runs(tmp_path: Path) -> None:
     assert _run([sys.executable, EXAMPLES / "service.py"], tmp_path) == "welcome ada grace\n"
 
 
+def test_consumer_has_one_effect_for_what_comes_twice(tmp_path: Path) -> None:
+    printed = _run([sys.executable, EXAMPLES / "consumer.py"], tmp_path)
+    assert printed == "invoice for o-1 42\n2 received, 1 dropped as duplicate\n"
+
+
 def test_shop_on_postgresql(tmp_path: Path, any_postgres_url: str) -> None:
     printed = _run([sys.executable, EXAMPLES / "shop_postgres.py", any_postgres_url], tmp_path)
     types = sorted(line.split()[1] for line in printed.splitlines())

@@ -6,10 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
-from postlude import ConfigurationError, Context, DatabaseUnavailable, Postlude
+from postlude import ConfigurationError, Context, DatabaseUnavailable, Postlude, Received
 from tests.consuming import ONE_OF_EACH, Outage, Unreliable, booked, counted, noted, open_books, seen, service, write
 from tests.databases import Databases
 from tests.engine import Noted, make_app, query, until, workers
@@ -88,7 +89,7 @@ async def test_what_was_committed_and_not_acknowledged_comes_again_without_effec
     """A crash between commit and acknowledgement: the group gives it to the next member."""
     broker.loses_acks = True
     await broker.publish([noted(n) for n in range(5)])
-    await app.drain(timeout=0.1)
+    await app.run_once()
     assert broker.lost_acks == 1
     assert await seen(url) == 5
     broker.loses_acks = False
@@ -123,6 +124,13 @@ async def test_run_once_takes_a_batch(url: str, broker: Unreliable) -> None:
         assert await app.run_once() == 0
         assert await booked(url) == [0, 1, 2, 3, 4]
         assert (await counted(app)).lag == 0
+
+
+async def test_what_was_taken_is_handled_without_waiting_for_the_next_poll(url: str, broker: Unreliable) -> None:
+    async with service(url, broker, relay={"poll_min_ms": 60_000, "poll_max_ms": 60_000}) as app, app.worker():
+        await until(lambda: broker.joined == 1)
+        await broker.publish([noted(1)])
+        await until(lambda: _are_booked(url, [1]))
 
 
 # ---------------------------------------------------------------- order, sharing
@@ -260,14 +268,15 @@ async def test_nothing_more_is_taken_while_there_is_no_room(url: str, broker: Un
         handled.add(note.n)
 
     async with app:
-        count = app.store.receiving.open_entries
+        receiving: Any = app.store.receiving
+        count = receiving.open_entries
 
         async def counted_entries(*given) -> int:
             nonlocal looks
             looks += 1
-            return await count(*given)
+            return int(await count(*given))
 
-        app.store.receiving.open_entries = counted_entries
+        receiving.open_entries = counted_entries
         await broker.publish([noted(n, f"k{n}") for n in range(12)])
         async with app.worker():
             await until(lambda: broker.taken.get("billing") == [0, 1, 2])
@@ -389,7 +398,7 @@ async def _attempts(url: str) -> set[int]:
         ({"consumer": ""}, "'' is not the name of a consumer"),
     ],
 )
-def test_a_handler_that_could_not_consume_is_refused(options: dict[str, str], said: str) -> None:
+def test_a_handler_that_could_not_consume_is_refused(options: dict[str, Any], said: str) -> None:
     app = make_app("sqlite:///nowhere.db")
     with pytest.raises(ConfigurationError, match=said) as refused:
         app.on(Noted, **options)(_nothing)
@@ -405,12 +414,19 @@ def test_a_mapping_is_given_once_and_for_a_known_broker() -> None:
         app.foreign("noted", broker="nowhere")
 
 
-async def test_one_consumer_takes_from_one_broker(sqlite_url: str) -> None:
-    async with make_app(sqlite_url) as app:
-        app.on(Noted, name="one", consumer="billing")(_nothing)
+def test_a_mapping_only_computes() -> None:
+    async def mapping(received: Received) -> None:
+        """Would give a coroutine instead of an event."""
+
+    with pytest.raises(ConfigurationError, match="the mapping of noted is a coroutine function"):
+        make_app("sqlite:///nowhere.db").foreign("noted")(mapping)
+
+
+def test_one_consumer_takes_from_one_broker() -> None:
+    app = make_app("sqlite:///nowhere.db")
+    app.on(Noted, name="one", consumer="billing")(_nothing)
+    with pytest.raises(ConfigurationError, match="the consumer billing takes from several brokers: default, other"):
         app.on(Noted, name="other", consumer="billing", broker="other")(_nothing)
-        with pytest.raises(ConfigurationError, match="the consumer billing takes from several brokers: default, other"):
-            await app.run_once()
 
 
 async def _nothing(note: Noted) -> None:

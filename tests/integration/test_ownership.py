@@ -305,6 +305,24 @@ async def test_a_worker_that_is_buried_while_it_begins_again_tries_once_more(any
         assert worker.id not in (first, lives[0])
 
 
+async def test_a_worker_that_is_buried_while_it_starts_begins_again(any_postgres_url: str) -> None:
+    """A process that was stopped between its registration and its first look at the others."""
+    app = routed_app(any_postgres_url)
+    register = app.store.ownership.register
+    lives: list[UUID] = []
+
+    async def register_too_late(id_: UUID, *given: Any) -> None:
+        lives.append(id_)
+        await register(id_, *given)
+        if len(lives) == 1:
+            app.clock.advance(PAST_THE_LEASE)
+
+    app.store.ownership.register = register_too_late  # type: ignore[method-assign, assignment]
+    async with app, app.worker() as worker:
+        await until(lambda: len(lanes_of(worker)) == LANES)
+    assert len(lives) == 2
+
+
 # ---------------------------------------------------------------- lost answers
 
 

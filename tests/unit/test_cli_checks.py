@@ -11,6 +11,7 @@ import pytest
 
 from postlude.cli import checks
 from postlude.cli.checks import Facts, Finding
+from postlude.insight.consumers import ConsumerView
 from postlude.insight.insight import DestinationView
 from postlude.ports.store import Filter, LiveWorker, Operation, SchemaStatus, TableUse
 from postlude.settings import Settings
@@ -45,6 +46,11 @@ def _destination(**changes: Any) -> DestinationView:
     given = {"name": "default", "kind": "broker", "open": {}, "oldest_due_seconds": 0.0, "blocked_keys": 0,
              "lanes": 64, "lanes_owned": 64, "crashes": 0}  # fmt: skip
     return DestinationView(**{**given, **changes})
+
+
+def _consumer(**changes: Any) -> ConsumerView:
+    given = {"name": "billing", "received": 9, "duplicates": 0, "ignored": 0, "unreadable": 0, "first_at": NOW}
+    return ConsumerView(**{**given, "lag": 3, "lag_age_seconds": 2.0, **changes})
 
 
 def _statuses(facts: Facts) -> dict[str, str]:
@@ -84,6 +90,10 @@ def test_a_healthy_system_has_no_complaint() -> None:
         ({"destinations": [_destination(oldest_due_seconds=601.0)]}, "oldest due", "fail"),
         ({"workers": [_worker("default")], "destinations": [_destination(lanes_owned=60)]}, "lanes", "warn"),
         ({"destinations": [_destination(lanes_owned=0)]}, "lanes", "ok"),
+        ({"workers": [_worker("consumer:billing")], "consumers": [_consumer()]}, "consumers", "ok"),
+        ({"workers": [_worker("consumer:billing")], "consumers": [_consumer(lag_age_seconds=61.0)]}, "consumers", "warn"),
+        ({"workers": [_worker("consumer:billing")], "consumers": [_consumer(lag_age_seconds=None)]}, "consumers", "warn"),
+        ({"workers": [_worker("consumer:shipping")], "consumers": [_consumer()]}, "consumers", "warn"),
     ],
 )  # fmt: skip
 def test_each_trouble_is_found_and_comes_with_a_hint(changes: dict[str, Any], check: str, status: str) -> None:

@@ -51,6 +51,13 @@ def test_memory_takes_no_options() -> None:
         open_broker("memory://", {"linger": 1})
 
 
+def test_a_memory_broker_with_a_name_is_shared_by_who_names_it() -> None:
+    one, other = open_broker("memory://town"), open_broker("memory://town")
+    assert one is other
+    assert open_broker("memory://village") is not one
+    assert open_broker("memory://") is not open_broker("memory://")
+
+
 def test_options_of_settings_reach_their_broker() -> None:
     brokers = {
         "default": {"options": {"timeout": 3}},

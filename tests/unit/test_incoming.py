@@ -35,7 +35,7 @@ def structured(**members: Any) -> bytes:
     return msgspec.json.encode({name: value for name, value in (LEAST | members).items() if value is not ...})
 
 
-def read(payload: bytes = b"{}", key: str | None = None, **headers: str) -> Incoming:
+def read(payload: bytes = b"{}", key: str | None = None, **headers: Any) -> Incoming:
     return read_message(key, payload, binary() | headers)
 
 
@@ -119,6 +119,7 @@ def test_json_stands_in_the_envelope_as_it_is() -> None:
         ("application/json", b"\xff"),
         ("text/plain", b"{}"),
         ("application/json", b"1 "),
+        ("application/json", b" 1"),
     ],
 )
 def test_what_is_not_json_stands_there_in_base64(content_type: str, payload: bytes) -> None:
@@ -187,11 +188,11 @@ class TestNames:
         assert read_message(None, b"", dict(reversed(headers) if turned else headers)).type == "order.placed"
 
     def test_own_headers_are_in_lower_case(self) -> None:
-        assert read(**{"X-Tenant": "T", "x-other": "o"}).headers == {"x-tenant": "T", "x-other": "o"}
-        assert read(**{"X-Tenant": "T", "x-tenant": "t"}).headers == {"x-tenant": "t"}
+        assert read(b"{}", **{"X-Tenant": "T", "x-other": "o"}).headers == {"x-tenant": "T", "x-other": "o"}
+        assert read(b"{}", **{"X-Tenant": "T", "x-tenant": "t"}).headers == {"x-tenant": "t"}
 
     def test_what_we_do_not_know_keeps_its_name(self) -> None:
-        assert read(**{"ce-dataschema": "https://s", "ce_tenant": "t"}).headers == {
+        assert read(b"{}", **{"ce-dataschema": "https://s", "ce_tenant": "t"}).headers == {
             "ce_dataschema": "https://s",
             "ce_tenant": "t",
         }
@@ -300,6 +301,14 @@ class TestStructured:
     def test_data(self, members: dict[str, Any], payload: bytes) -> None:
         assert read_structured(**members).payload == payload
 
+    def test_names_are_read_in_any_case_and_ours_wins(self) -> None:
+        assert read_structured(Type="other", Subject="s").type == "order.placed"
+        assert read_structured(Subject="s").entity == "s"
+
+    def test_a_header_cannot_pass_for_data(self) -> None:
+        found = again(enclosed(message(stored(payload=b"", headers={"ce_data": "forged"}))))
+        assert (found.payload, found.headers) == (b"", {})
+
     def test_numbers_are_read_as_text(self) -> None:
         assert read_structured(dataversion=3).version == 3
 
@@ -362,6 +371,7 @@ def test_a_key_of_the_broker_that_is_refused(key: str) -> None:
         (b"{broken", "no JSON object"),
         (structured()[:-1] + b',"x":"\xff"}', "no JSON object"),
         (structured()[:-1] + b',"data":{broken}}', "no JSON object"),
+        (structured()[:-1] + b',"data":"\xff"}', "no JSON object"),
         (b"{}", "no attributes"),
         (b'{"data": 1}', "no attributes"),
         (structured(id=...), "has no id"),
@@ -392,5 +402,5 @@ def test_what_is_refused_in_structured_mode(payload: bytes, says: str) -> None:
 @pytest.mark.parametrize("name", ["partitionkey", "type", "dataversion", "time"])
 def test_what_is_said_repeats_nothing_of_the_message(name: str) -> None:
     with pytest.raises(Unreadable) as refused:
-        read(**{f"ce_{name}": "ann@example.org" * 50})
+        read(b"{}", **{f"ce_{name}": "ann@example.org" * 50})
     assert "ann" not in str(refused.value)

@@ -156,10 +156,13 @@ def test_a_name_written_out_is_not_confused_with_one_that_is_spelled_like_it(tmp
     [
         ({"relay": {"batchsize": 1}}, "Did you mean relay.batch_size?"),
         ({"databse": "sqlite:///x.db"}, "Did you mean database?"),
-        ({"relais": {"batch_size": 1}}, "batch_size belongs in relay: relay.batch_size."),
+        (
+            {"relais": {"batch_size": 1}},
+            "batch_size belongs in relay or consumer: relay.batch_size or consumer.batch_size.",
+        ),
         ({"retry": {"types": {"a.b": {"max_attempt": 1}}}}, 'Did you mean retry.types."a.b".max_attempts?'),
         ({"calls": {"retries": {"max_attempts": 1}}}, "Did you mean calls.retry.max_attempts?"),
-        ({"batch_size": 1}, "batch_size belongs in relay: relay.batch_size."),
+        ({"batch_size": 1}, "batch_size belongs in relay or consumer: relay.batch_size or consumer.batch_size."),
         ({"lease": 1}, "lease belongs in lane: lane.lease."),
         ({"handler": {"lease": 1}}, "lease belongs in lane: lane.lease."),
         ({"timeout": 1}, "timeout belongs in handler or optimistic: handler.timeout or optimistic.timeout."),

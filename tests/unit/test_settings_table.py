@@ -94,6 +94,14 @@ TABLE = [
     Row("inbox.retention_hours", 720, ('"60d"', 1440), ("0", 0), '"x"', HOURS),
     Row("inbox.replay_window_hours", 720, ('"7d"', 168), ("0", 0), "-1", HOURS),
     Row("consumer.max_open", 10_000, ("100", 100), ("7", 7), "0", COUNT),
+    Row("consumer.batch_size", 500, ("100", 100), ("7", 7), "0", COUNT),
+    Row("consumer.start", "earliest", ('"latest"', "latest"), ("latest", "latest"), '"now"', 'one of "earliest", "latest"'),
+    Row("consumer.unknown", "ignore", ('"dead"', "dead"), ("dead", "dead"), '"drop"', 'one of "ignore", "dead"'),
+    Row("consumers.NAME.group", None, ('"eu"', "eu"), ("us", "us"), "5", "text"),
+    Row("consumers.NAME.max_open", None, ("100", 100), ("7", 7), "0", COUNT),
+    Row("consumers.NAME.batch_size", None, ("100", 100), ("7", 7), "0", COUNT),
+    Row("consumers.NAME.start", None, ('"latest"', "latest"), ("latest", "latest"), '"now"', 'one of "earliest", "latest"'),
+    Row("consumers.NAME.unknown", None, ('"dead"', "dead"), ("dead", "dead"), '"drop"', 'one of "ignore", "dead"'),
     Row("errors.keep", None, ('"message"', "message"), ("location", "location"), '"all"', 'one of "location", "message"'),
     Row("privacy.mask", True, ("false", False), ("0", False), '"no"', CHOICE),
     Row("http.address", None, ('":8000"', ":8000"), ("[::1]:80", "[::1]:80"), '"8000"', "an address such as"),
@@ -101,7 +109,7 @@ TABLE = [
     Row("log.level", "info", ('"debug"', "debug"), ("error", "error"), '"loud"', 'one of "debug"'),
     Row("log.format", "plain", ('"json"', "json"), ("json", "json"), '"xml"', 'one of "plain", "json"'),
 ]  # fmt: skip
-ANY_TEXT = {"schema", "http.token"}
+ANY_TEXT = {"schema", "http.token", "consumers.NAME.group"}
 """In the environment everything is text, so that nothing is wrong for these."""
 EVERY = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.key)
 

@@ -75,7 +75,7 @@ def test_what_is_no_event_class_is_refused(given: Any) -> None:
 
 def test_an_instance_is_no_class() -> None:
     with pytest.raises(ConfigurationError, match="is for event classes"):
-        upcast(placed()(name="x"), 1)  # type: ignore[arg-type]
+        upcast(placed()(name="x"), 1)
 
 
 async def eventually(old: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def test_defaults_more_arguments_builtins_and_callables_are_fine() -> None:
 
     for function in (lambda old, more=1: old, lambda *every: every[0], dict, Callable()):
         cls = placed()
-        assert upcast(cls, 1)(function) is function  # type: ignore[type-var]
+        assert upcast(cls, 1)(function) is function
         assert dict(upcasts_of(spec_of(cls))) == {1: function}
 
 

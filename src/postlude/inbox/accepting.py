@@ -10,14 +10,14 @@ from uuid import UUID
 
 import msgspec
 
-from postlude.core.sqlstate import sqlstate_of
-from postlude.errors import DatabaseUnavailable, IdConflict, PostludeError, Unreadable
+from postlude.core.sqlstate import is_outage, sqlstate_of
+from postlude.errors import ConnectionClosed, DatabaseUnavailable, IdConflict, PostludeError, Unreadable
 from postlude.inbox.consumers import Consumer
 from postlude.inbox.interpreting import Interpreting, Position
 from postlude.inbox.unreadable import as_it_came
 from postlude.outbox.installed import Installed
 from postlude.outbox.outbox import Handles
-from postlude.ports.append import Conflicting, Prepared
+from postlude.ports.append import Prepared
 from postlude.ports.broker import Received
 from postlude.ports.receiving import Taken
 from postlude.ports.store import Scripts
@@ -52,7 +52,10 @@ class Accepting:
             return await self._accept(received, position, oldest)
         except DatabaseUnavailable:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, one of them causes it, and the others go on
+        except Exception as error:
+            if is_outage(error) or isinstance(error, ConnectionClosed):
+                raise DatabaseUnavailable(f"the database went away ({type(error).__name__})") from error
+            # Whatever it is, one of them causes it, and the others go on.
             if len(received) == 1:
                 return await self._keep(received[0], position, error)
         return sum([await self.accept([one], position, oldest) for one in received])
@@ -74,7 +77,7 @@ class Accepting:
                     batch.keep(one, error)
             try:
                 return len(await self._write(batch.taken()))
-            except Conflicting as error:
+            except IdConflict as error:
                 if error.ids <= refused:
                     raise
                 refused |= error.ids

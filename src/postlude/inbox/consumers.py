@@ -8,7 +8,7 @@ import msgspec
 
 from postlude.core.event import EventSpec
 from postlude.errors import ConfigurationError
-from postlude.outbox.handlers import Source
+from postlude.outbox.handlers import Handler, Source
 
 PREFIX = "consumer:"
 
@@ -52,15 +52,9 @@ class Consumer(msgspec.Struct, frozen=True):
         ]
 
 
-def served_by(interests: Iterable[Interest]) -> dict[str, list[str]]:
-    """The consumers that are named, and everywhere their messages go."""
-    found: dict[str, list[str]] = {}
-    for interest in interests:
-        name = interest.source.consumer
-        destinations = found.setdefault(name, [PREFIX + name])
-        if interest.destination not in destinations:
-            destinations.append(interest.destination)
-    return found
+def interests_of(handlers: Iterable[Handler]) -> list[Interest]:
+    """Of the handlers whose events come from a broker."""
+    return [Interest(one.source, one.spec, one.destination) for one in handlers if one.source is not None]
 
 
 def consumers_of(interests: Iterable[Interest]) -> list[Consumer]:
@@ -69,6 +63,11 @@ def consumers_of(interests: Iterable[Interest]) -> list[Consumer]:
     for interest in interests:
         found.setdefault(interest.source.consumer, []).append(interest)
     return [_consumer(name, mine) for name, mine in found.items()]
+
+
+def destinations_of(interests: Iterable[Interest]) -> dict[str, list[str]]:
+    """By consumer, everywhere its messages go."""
+    return {consumer.name: consumer.destinations for consumer in consumers_of(interests)}
 
 
 def _consumer(name: str, interests: Sequence[Interest]) -> Consumer:

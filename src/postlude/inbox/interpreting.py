@@ -122,9 +122,9 @@ class Interpreting:
             return incoming.key, ()
         try:
             event = decode_event(spec, incoming.version, incoming.payload)
-            return (incoming.key if incoming.key is not None else spec.key_of(event)), spec.subjects_of(event)
         except Exception:  # noqa: BLE001 - its handler meets the same error, and makes a dead letter of it
             return incoming.key, ()
+        return (incoming.key if incoming.key is not None else spec.key_of(event)), spec.subjects_of(event)
 
     def _foreign(self, received: Received, mapped: Mapped, position: Position) -> Prepared | None:
         try:

@@ -11,12 +11,11 @@ import msgspec
 from postlude.errors import IdConflict
 
 
-class Conflicting(IdConflict):
-    """Ids under which other content is stored already."""
-
-    def __init__(self, ids: Sequence[UUID]) -> None:
-        super().__init__(f"event {ids[0]} was appended before with other content")
-        self.ids = frozenset(ids)
+def conflict(ids: Sequence[UUID]) -> IdConflict:
+    """Other content is stored under these already."""
+    error = IdConflict(f"event {ids[0]} was appended before with other content")
+    error.ids = frozenset(ids)
+    return error
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -40,7 +39,7 @@ def require_same(received: Sequence[Prepared], stored: Mapping[UUID, tuple[str, 
     """Type, version and payload of what was received are as they are stored; the way here may have changed the key."""
     known = [(one, stored.get(one.event_id)) for one in received]
     if other := [one.event_id for one, content in known if content != (one.type, one.version, one.payload)]:
-        raise Conflicting(other)
+        raise conflict(other)
 
 
 class Prepared(msgspec.Struct, frozen=True):

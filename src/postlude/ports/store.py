@@ -110,7 +110,7 @@ class Scripts(Protocol):
 
     def receive(self, taken: Taken) -> Script[set[UUID]]:
         """Write what a consumer took from a broker, where it has not seen it: inbox, events, deliveries, counts. Gives
-        the ids that were new to it. Raises Conflicting, when an event of that id is stored with other content."""
+        the ids that were new to it. Raises IdConflict with the ids under which other content is stored."""
 
     def lanes(self) -> Script[int | None]:
         """The number of lanes as installed; None when nothing is installed."""

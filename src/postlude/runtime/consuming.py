@@ -169,10 +169,11 @@ class Consuming:
             log.exception("%s: leaving %s failed outside the contract", self.consumer.name, self.consumer.broker)
 
     async def _has_room(self) -> bool:
-        """Counted only when what was counted last time is used up."""
+        """Counted only when what was counted last time is used up. A little is none: batches would become tiny."""
         if self._room <= 0:
             limit = self._options.max_open
-            self._room = limit - await self._receiving.open_entries(self.consumer.destinations, limit)
+            room = limit - await self._receiving.open_entries(self.consumer.destinations, limit)
+            self._room = room if room >= min(self._options.batch, max(1, limit // 2)) else 0
         return self._room > 0
 
     def _limit(self) -> int:

@@ -1,4 +1,4 @@
-"""Events fetched ahead for destinations that take one entry a call, so that they do not pay a round trip each."""
+"""Events fetched ahead, so that no entry pays a round trip of its own and no batch waits for its events."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Relay:
             ordered_failure=self.terms.ordered_failure, ordered_lanes=self.terms.ordered_lanes, turn=parts.turn
         )
         self._breaker = Breaker()
-        self._prefetch = Prefetch(parts.reading, PREFETCH)
+        self._prefetch = Prefetch(parts.reading, max(PREFETCH, self.terms.batch))
         self._way = Way(destination, self._intake, self._breaker, self._prefetch, parts)
         self._worker = UUID(int=0)
         self.epochs: dict[int, int] = {}
@@ -211,9 +211,15 @@ class Relay:
         await self._forgive()
         await self._probe()
         found = await self._read_pending(wanted) + await self._read_due(wanted)
-        if found and self.terms.batch == 1:
-            await self._prefetch.fetch([one.event_id for one in self._intake.ready.next(PREFETCH)])
+        if found:
+            await self._fetch_ahead()
         return found
+
+    async def _fetch_ahead(self) -> None:
+        """The events of what comes next: single ones together, and those of a batch while the one before is under way."""
+        batch = self.terms.batch
+        if batch == 1 or self._delivering >= self.terms.parallel:
+            await self._prefetch.fetch([one.event_id for one in self._intake.ready.next(max(PREFETCH, batch))])
 
     async def _forgive(self) -> None:
         """Attempts that began and were lost to an outage: this process is alive, so they did not kill it."""

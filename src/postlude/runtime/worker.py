@@ -105,7 +105,8 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         for relay in self.relays.values():
             await relay.destination.open()
-        await self._register()
+        with contextlib.suppress(Buried):  # it was stopped for longer than its lease: the next tick begins again
+            await self._register()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then end within the deadline."""

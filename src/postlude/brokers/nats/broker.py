@@ -25,10 +25,9 @@ from postlude.redaction import redacted
 class NatsBroker:
     """`options` are those of `options.Own`, and arguments of `nats.connect`."""
 
-    features = BrokerFeatures(native_dedup=True)
-
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         self._own, given = split(options or {})
+        self.features = BrokerFeatures(ordered_by_key=self._own.single_active, native_dedup=True)
         self._servers, login = servers_of(url)
         self._given = {**login, **given}
         self._name = redacted(url)

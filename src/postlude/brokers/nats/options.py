@@ -47,7 +47,9 @@ class Own(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replicas: int = 1
     duplicate_window: float = 120.0
     """Seconds in which the stream knows a message id again."""
-    ack_wait: float = 30.0
+    single_active: bool = True
+    """One member of a group receives, the others stand by: that keeps the order of a key."""
+    ack_wait: float = 15.0
     """Seconds until what a member received and did not acknowledge is given to another."""
     max_ack_pending: int = 10_000
     """How much all members of a group together may have received and not acknowledged."""

@@ -12,6 +12,8 @@ from postlude.core.envelope import BrokerMessage
 from postlude.ports.broker import Received
 
 ID = "Nats-Msg-Id"
+PIN = "Nats-Pin-Id"
+"""The server's: which member it has pinned."""
 KEY = "postlude-key"
 ESCAPED = "postlude-escaped"
 """Names of headers whose values are percent-encoded, besides attributes of CloudEvents; all others are as they are."""
@@ -68,6 +70,7 @@ def received(message: Any) -> Received:
         if name in carried:
             carried[name] = unquote(carried[name])
     key = carried.pop(KEY, None)
+    carried.pop(PIN, None)
     headers: dict[str, str] = {}
     for name, value in carried.items():
         if name[: len(THEIRS)].lower() == THEIRS:

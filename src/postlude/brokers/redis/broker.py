@@ -25,10 +25,9 @@ BULK = 512 * 1024 * 1024
 class RedisBroker:
     """An entry has the fields `_id`, `_key` and `_data`, which no header can be named, and one a header."""
 
-    features = BrokerFeatures()
-
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         self._options, rest = RedisOptions.taken_from(options or {})
+        self.features = BrokerFeatures(ordered_by_key=self._options.single_active)
         self._link = Link(url, rest, self._options.timeout)
         self._limit: int | None = None
         self._under_way = 0

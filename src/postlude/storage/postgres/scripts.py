@@ -10,7 +10,7 @@ import msgspec
 
 from postlude.core.delivery import Delivery, Fence
 from postlude.core.statement import Call, Script, Statement
-from postlude.ports.append import Conflicting, Prepared, distinct, require_same
+from postlude.ports.append import Prepared, conflict, distinct, require_same
 from postlude.ports.receiving import Taken
 
 _SAME = (
@@ -52,7 +52,7 @@ class PostgresScripts:
     def _compare(self, known: Sequence[Prepared]) -> Script[None]:
         """Only when an id was there already: same content is fine, other content is not."""
         if differing := (yield from self._differing(known)):
-            raise Conflicting([one.event_id for one in differing])
+            raise conflict([one.event_id for one in differing])
 
     def _differing(self, known: Sequence[Prepared]) -> Script[list[Prepared]]:
         rows = yield Call(self._statements["digests"], {"event_ids": [one.event_id for one in known]})

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from postlude.core.delivery import Delivery, Fence
 from postlude.core.statement import Call, Script, Statement
-from postlude.ports.append import Conflicting, Prepared, distinct, require_same
+from postlude.ports.append import Prepared, conflict, distinct, require_same
 from postlude.ports.receiving import Taken
 from postlude.storage.sqlite import rows
 
@@ -103,7 +103,7 @@ class SqliteScripts:
     def _compare(self, known: Sequence[Prepared]) -> Script[None]:
         """Only when an id was there already: same content is fine, other content is not."""
         if differing := (yield from self._differing(known)):
-            raise Conflicting([one.event_id for one in differing])
+            raise conflict([one.event_id for one in differing])
 
     def _differing(self, known: Sequence[Prepared]) -> Script[list[Prepared]]:
         found = yield self._call("digests", rows.ids([one.event_id for one in known]))

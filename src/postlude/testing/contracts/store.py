@@ -9,6 +9,7 @@ from postlude.testing.contracts.store_operating import OperatingContract
 from postlude.testing.contracts.store_operations import OperationsContract
 from postlude.testing.contracts.store_ownership import OwnershipContract
 from postlude.testing.contracts.store_reading import ReadingContract
+from postlude.testing.contracts.store_receiving import ReceivingContract
 from postlude.testing.contracts.store_records import RecordsContract
 from postlude.testing.contracts.store_saga_joined import SagaJoinedContract
 from postlude.testing.contracts.store_saga_reading import SagaReadingContract
@@ -29,6 +30,7 @@ class StoreContract(
     OperationsContract,
     UpkeepContract,
     InboxContract,
+    ReceivingContract,
     SagasContract,
     SagaReadingContract,
     SagaJoinedContract,
