@@ -30,7 +30,7 @@ BENCH = Bench(
     name="saga",
     about=__doc__.partition("\n")[0],
     comparisons=comparisons,
-    events=600,
+    events=1500,
     events_are="sagas of each side in a repeat",
 )
 

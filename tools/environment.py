@@ -61,7 +61,7 @@ def _make() -> None:
     without_pip = [] if find_spec("ensurepip") else ["--without-pip"]
     _call([sys.executable, "-m", "venv", *without_pip, str(VENV)], "cannot make a virtual environment")
     count = sum("==" in line for line in LOCK.read_text().splitlines())
-    say(f"installing {count} locked packages (about 50 MB, once)")
+    say(f"installing {count} locked packages (about 120 MB, once)")
     _pip(*_INSTALL, "--require-hashes", "--only-binary", ":all:", "--requirement", str(LOCK))
 
 

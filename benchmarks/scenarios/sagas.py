@@ -40,7 +40,7 @@ async def against_dbos(setup: Setup) -> AsyncIterator[Pair]:
         nonlocal before
         await setup.connection.execute("CHECKPOINT")
         tidy()
-        elapsed = await dbos.run(setup.url, params.events, _note(setup), AT_ONCE)
+        elapsed = await dbos.run(setup.url, params.events, params.bytes, AT_ONCE)
         before += params.events
         found = await dbos.done(setup.connection)
         expect(found == (before, STEPS * before), f"DBOS left {found}")

@@ -129,7 +129,7 @@ def test_the_worker_may_work_and_nothing_more(roles: Roles) -> None:
         "SELECT delivery", "INSERT delivery", "UPDATE delivery", "DELETE delivery",
         "SELECT worker", "INSERT worker", "UPDATE worker", "DELETE worker",
         "SELECT lane", "INSERT lane", "UPDATE lane", "SELECT destination", "INSERT destination",
-        "SELECT duty", "INSERT duty", "UPDATE duty",
+        "SELECT duty", "INSERT duty", "UPDATE duty", "INSERT audit",
     }  # fmt: skip
 
 

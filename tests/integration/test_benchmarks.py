@@ -260,4 +260,6 @@ def check_shape(report, bench):
 
 def _sides(ratio: str) -> tuple[str, str]:
     ours, _, theirs = ratio.partition("/")
+    if theirs == "dbos":
+        return f"{ours} beside dbos", theirs
     return ours, f"{ours} {theirs}" if theirs in {"raw", "client"} else theirs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -126,12 +127,27 @@ saga.step(do, undo=None, colour="red")  # refused
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_mypy_refuses_what_does_not_fit(tmp_path: Path) -> None:
-    program = tmp_path / "declared.py"
-    program.write_text(PROGRAM)
-    mypy = Path(sys.executable).with_name("mypy")
-    command: list[str | Path] = [mypy, "--config-file", ROOT / "pyproject.toml", program]
-    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    found = {int(number) for number in re.findall(r"declared\.py:(\d+): error: ", checked.stdout)}
+@pytest.mark.parametrize("checker", ["mypy", "basedpyright"])
+def test_a_type_checker_refuses_what_does_not_fit(tmp_path: Path, checker: str) -> None:
+    (tmp_path / "declared.py").write_text(PROGRAM)
+    found, said = _checked_by_mypy(tmp_path) if checker == "mypy" else _checked_by_pyright(tmp_path)
     marked = {number for number, line in enumerate(PROGRAM.splitlines(), start=1) if "# refused" in line}
-    assert found == marked, checked.stdout + checked.stderr
+    assert found == marked, said
+
+
+def _checked_by_mypy(place: Path) -> tuple[set[int], str]:
+    said = _run("mypy", "--config-file", str(ROOT / "pyproject.toml"), str(place / "declared.py"), cwd=ROOT)
+    return {int(number) for number in re.findall(r"declared\.py:(\d+): error: ", said)}, said
+
+
+def _checked_by_pyright(place: Path) -> tuple[set[int], str]:
+    config = {"typeCheckingMode": "standard", "extraPaths": [str(ROOT / "src")]}
+    (place / "pyrightconfig.json").write_text(json.dumps(config))
+    said = _run("basedpyright", "--pythonpath", sys.executable, "--outputjson", "declared.py", cwd=place)
+    errors = [one for one in json.loads(said)["generalDiagnostics"] if one["severity"] == "error"]
+    return {one["range"]["start"]["line"] + 1 for one in errors}, said
+
+
+def _run(checker: str, *arguments: str, cwd: Path) -> str:
+    command = [str(Path(sys.executable).with_name(checker)), *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False).stdout

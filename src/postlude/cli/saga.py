@@ -73,7 +73,7 @@ def list_(
         for one in page.items
     ]
     columns = ("id", "saga", "process", "run", "status", "at", "updated", "error")
-    render.table(columns, rows, optional=("run", "updated", "process", "at"))
+    render.table(columns, rows, optional=("run", "updated", "at", "saga"))
     if page.after is not None:
         render.note(f"There is more. Go on with: --after {page.after}")
 

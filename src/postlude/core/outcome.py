@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from postlude.core.delivery import Delivery, Verdict
+from postlude.core.delivery import Delivery, StoredEvent, Verdict
 from postlude.core.lifecycle import Status, blocks
 from postlude.core.retry import Retry
 
@@ -71,6 +71,9 @@ class Sent(msgspec.Struct, frozen=True):
 
 class Settled(msgspec.Struct, frozen=True):
     """Confirmed and settled in one transaction by the destination itself."""
+
+    followed_by: tuple[tuple[Delivery, StoredEvent], ...] = ()
+    """What that transaction brought for the same destination, without a key: it need not be read to be known."""
 
 
 class Died(msgspec.Struct, frozen=True):

@@ -29,6 +29,13 @@ class SagaAudit(msgspec.Struct, frozen=True):
     detail: dict[str, Any]
 
 
+class Advanced(msgspec.Struct, frozen=True):
+    """Written. Where the store can tell at once, with what was appended."""
+
+    seq: int | None = None
+    created_at: datetime | None = None
+
+
 class SagaScripts(Protocol):
     """Conversations to be held on a caller's own handle, in the caller's transaction.
 
@@ -47,8 +54,11 @@ class SagaScripts(Protocol):
         was faster, or another run of the process has not ended; then nothing was written. Raises InvalidKey, when no
         process can have that id, and NotEncodable."""
 
-    def advance(self, instance: Instance, history: Sequence[Record], message: Prepared, *, was: int) -> Script[bool]:
-        """`write`, and append what follows when it is one new event with one destination."""
+    def advance(
+        self, instance: Instance, history: Sequence[Record], message: Prepared, *, was: int
+    ) -> Script[Advanced | None]:
+        """`write`, and append what follows when it is one new event with one destination. None: somebody else was
+        faster."""
 
     def take(
         self, fence: Fence, delivery: Delivery, idle: float, saga_id: UUID

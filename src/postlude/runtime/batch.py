@@ -90,6 +90,7 @@ class Batch:
         self._is_broken = False
         self.tried = 0
         self.settled = 0
+        self.followed_by: list[tuple[Delivery, StoredEvent]] = []
         self.lost_lanes: dict[int, int] = {}
         """Lanes that turned out to be somebody else's, with the epoch they were ours in."""
 
@@ -199,8 +200,9 @@ class Batch:
             case Sent():
                 self._sent.append(delivery)
                 breaker.succeed()
-            case Settled():
+            case Settled(followed_by=following):
                 self.settled += 1
+                self.followed_by += following
                 breaker.succeed()
                 self._conclude([delivery])
                 self._parts.watchers.settled(self._way.name, [delivery])

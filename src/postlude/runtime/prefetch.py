@@ -25,6 +25,10 @@ class Prefetch:
         for event_id in list(self._kept)[: -self._limit]:
             del self._kept[event_id]
 
+    def keep(self, event: StoredEvent) -> None:
+        """One that is known already."""
+        self._kept[event.event_id] = event
+
     async def take(self, event_ids: Sequence[UUID]) -> dict[UUID, StoredEvent]:
         """The events of entries that are about to be delivered."""
         events = {event_id: self._kept.pop(event_id) for event_id in event_ids if event_id in self._kept}

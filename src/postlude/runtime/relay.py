@@ -63,6 +63,7 @@ class Relay:
         self._next_sweep = 0.0
         self._due_interval = DUE_EVERY
         self._stopping = False
+        self._goes_on = False
         self._forgiven: list[int] = []
 
     # ------------------------------------------------------------ lanes
@@ -128,7 +129,7 @@ class Relay:
 
     async def run(self) -> None:
         """Until `stop`. Loses the database for as long as it takes."""
-        delay = 0.0
+        delay, self._goes_on = 0.0, True
         while not self._stopping:
             try:
                 await self._read()
@@ -295,6 +296,7 @@ class Relay:
                 self._delivering -= 1
                 self._due_interval = DUE_EVERY
                 self._wake.set()
+            self._go_on(batch)
             await batch.settle()
         except DatabaseUnavailable as error:
             self._parts.outage.report(self.name, error)
@@ -303,6 +305,15 @@ class Relay:
             if batch.lost_lanes:
                 self.disown({lane for lane, epoch in batch.lost_lanes.items() if self.epochs.get(lane) == epoch})
             self._forgiven += batch.give_up()
+
+    def _go_on(self, batch: Batch) -> None:
+        """With what came of it, at once: the watch would find it too, after some round trips."""
+        if not (self._goes_on and batch.followed_by):
+            return
+        for delivery, event in batch.followed_by:
+            if self._intake.accept([delivery]):
+                self._prefetch.keep(event)
+        self._launch()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from postlude.core.delivery import Fence
-from postlude.core.outcome import SETTLED, Died, Failed, Fault, Outcome, Parked, Rejected
+from postlude.core.outcome import SETTLED, Died, Failed, Fault, Outcome, Parked, Rejected, Settled
 from postlude.core.saga.decision import Work
 from postlude.outbox.current import handling
 from postlude.ports.destination import Entry, Terms
@@ -17,7 +17,7 @@ from postlude.runtime.lending import CALL_MARGIN, OverEarly
 from postlude.runtime.saga_deciding import Deciding, SagaParts
 from postlude.runtime.saga_steps import Steps, gave_up
 from postlude.runtime.saga_work import Working, attempt_of
-from postlude.saga.applying import HookFailed, Misfit
+from postlude.saga.applying import Applied, HookFailed, Misfit
 from postlude.saga.compiled import Compiled
 from postlude.saga.messages import TYPE, SagaMessage, destination_of
 
@@ -62,7 +62,7 @@ class SagaDestination:
     async def _one(self, entry: Entry, fence: Fence) -> Outcome:
         with handling(entry.event):
             try:
-                await self._take(entry, fence)
+                applied = await self._take(entry, fence)
                 await self._deciding.lending.require_commits(entry)
             except OverEarly as error:
                 return await self._after_the_end(error, entry, fence)
@@ -71,17 +71,15 @@ class SagaDestination:
             except Exception as error:  # noqa: BLE001 - whatever a step raises is its entry's outcome
                 return await self._final(self._outcome(error, entry), entry, fence, blames_hook=_is_hooks(error))
         self._deciding.lending.forget(entry)
-        return SETTLED
+        return SETTLED if applied is None else Settled(applied.followed_by)
 
-    async def _take(self, entry: Entry, fence: Fence) -> None:
+    async def _take(self, entry: Entry, fence: Fence) -> Applied | None:
         if entry.event.type != TYPE:
-            await self._deciding.arrive(entry, fence)
-            return
+            return await self._deciding.arrive(entry, fence)
         message = SagaMessage.read(entry.event.payload)
         if message.what == "deadline":
-            await self._deciding.decide(entry, fence, message.deadline())
-        else:
-            await self._working.do(entry, fence, message.work())
+            return await self._deciding.decide(entry, fence, message.deadline())
+        return await self._working.do(entry, fence, message.work())
 
     # ------------------------------------------------------------ outcomes
 

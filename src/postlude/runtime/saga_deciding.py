@@ -58,16 +58,18 @@ class Deciding:
 
         await self.lending.bookkeeping(settle)
 
-    async def decide(self, entry: Entry, fence: Fence | None, signal: Signal, events: Sequence[object] = ()) -> None:
+    async def decide(
+        self, entry: Entry, fence: Fence | None, signal: Signal, events: Sequence[object] = ()
+    ) -> Applied | None:
         """No fence: the delivery has its end already."""
 
         async def decide_it(handle: Any) -> Applied | None:
             instance = await (self.load(handle, entry) if fence is None else self.take(handle, entry, fence))
             return None if instance is None else await self.signal(handle, instance, signal, events)
 
-        self.tell(await self.lending.bookkeeping(decide_it))
+        return self.tell(await self.lending.bookkeeping(decide_it))
 
-    async def arrive(self, entry: Entry, fence: Fence) -> None:
+    async def arrive(self, entry: Entry, fence: Fence) -> Applied | None:
         """A trigger, or what a run waits for."""
         event = self.arrivals.read(entry.event)
 
@@ -75,7 +77,7 @@ class Deciding:
             await self.lending.settle(handle, entry.delivery, fence, CALL_MARGIN)
             return _written(await self.arrivals.take(handle, entry, event))
 
-        self.tell(await self.lending.bookkeeping(arrive))
+        return self.tell(await self.lending.bookkeeping(arrive))
 
     async def bury(self, entry: Entry, fence: Fence, fault: Fault) -> bool:
         """A dead letter, and the saga is stuck on it. False: nobody knows which run it is for."""
@@ -120,10 +122,11 @@ class Deciding:
     ) -> Applied | None:
         return _written(await self.applying.signal(handle, self.made, instance, signal, events))
 
-    def tell(self, applied: Applied | None) -> None:
+    def tell(self, applied: Applied | None) -> Applied | None:
         """After the commit."""
         if applied is not None and applied.stuck:
             self.parts.told(applied.stuck)
+        return applied
 
 
 def _written(applied: Applied | None) -> Applied | None:

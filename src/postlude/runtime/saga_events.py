@@ -84,8 +84,9 @@ class Arrivals:
         now = applying.times.now()
         fresh = new_instance(definition, saga_id, process_id, generation or 1, kept(trigger), now)
         decision = decide(definition, fresh, Started(), now)
-        if await applying.apply(tx, self._made, decision):
-            return Applied(decision)
+        applied = await applying.apply(tx, self._made, decision)
+        if applied is not None:
+            return applied
         earlier = await applying.play(tx, applying.scripts.get(saga_id, lock=True))
         if earlier is None:
             raise Taken  # another run of the process began meanwhile: look again

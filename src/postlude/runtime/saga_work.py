@@ -41,17 +41,16 @@ class Working:
         self._applying = deciding.applying
         self._steps = steps
 
-    async def do(self, entry: Entry, fence: Fence, work: Work) -> None:
+    async def do(self, entry: Entry, fence: Fence, work: Work) -> Applied | None:
         if work.step not in self._made.definition.index:
             await self._of_other_code(entry, fence)
-            return
+            return None
         callee = self._steps.callee(work) if isinstance(work, RunStep | RunUndo) else None
         if callee is None:
-            await self._send(entry, fence, work)
-        elif callee.transactional:
-            await self._in_transaction(entry, fence, work, callee)
-        else:
-            await self._calling_out(entry, fence, work, callee)
+            return await self._send(entry, fence, work)
+        if callee.transactional:
+            return await self._in_transaction(entry, fence, work, callee)
+        return await self._calling_out(entry, fence, work, callee)
 
     async def _of_other_code(self, entry: Entry, fence: Fence) -> None:
         """Work of a step that the code does not have: an ended run has no use for it, others are left alone."""
@@ -63,7 +62,7 @@ class Working:
 
         await self._lending.bookkeeping(look)
 
-    async def _send(self, entry: Entry, fence: Fence, work: Work) -> None:
+    async def _send(self, entry: Entry, fence: Fence, work: Work) -> Applied | None:
         """A participant's command or compensation; what comes of it is an event."""
 
         async def send(handle: Any) -> Applied | None:
@@ -78,11 +77,11 @@ class Working:
             await self._applying.outbox.write(handle, [of_saga(preparing.one(message), instance)])
             return None
 
-        self._deciding.tell(await self._lending.bookkeeping(send))
+        return self._deciding.tell(await self._lending.bookkeeping(send))
 
     # ------------------------------------------------------------ in one transaction
 
-    async def _in_transaction(self, entry: Entry, fence: Fence, work: Work, callee: Callee) -> None:
+    async def _in_transaction(self, entry: Entry, fence: Fence, work: Work, callee: Callee) -> Applied | None:
         calling = Calling(callee, self._parts.lending)
         opening = self._parts.lending.transactions()
         applied: Applied | None = None
@@ -108,10 +107,10 @@ class Working:
                 async with self._lending.place(), self._lending.transaction(opening) as handle:
                     applied = await do(handle, lambda argument, ctx: calling.run(argument, ctx, calling.limit))
         except _SaidErr as said:
-            await self._deciding.decide(entry, fence, said.told.signal, said.told.events)
+            return await self._deciding.decide(entry, fence, said.told.signal, said.told.events)
         except Unwanted:
             await self._deciding.settle(entry, fence)
-        self._deciding.tell(applied)
+        return self._deciding.tell(applied)
 
     async def _called(self, handle: Any, entry: Entry, callee: Callee, call: Called | Told, run: Run) -> Told:
         if isinstance(call, Told):
@@ -126,35 +125,36 @@ class Working:
         """On the instance as it was read before the work; else, if the work is still wanted, as it is now."""
         applying = self._applying
         decision = decide(self._made.definition, instance, told.signal, applying.times.now())
-        if await applying.apply(handle, self._made, decision, told.events):
-            return Applied(decision)
+        applied = await applying.apply(handle, self._made, decision, told.events)
+        if applied is not None:
+            return applied
         found = await applying.play(handle, applying.scripts.get(instance.id, lock=True))
         if found is None or not is_wanted(found, work):
             raise Unwanted
         again = decide(self._made.definition, fitting(self._made, found), told.signal, applying.times.now())
-        if not await applying.apply(handle, self._made, again, told.events):
+        applied = await applying.apply(handle, self._made, again, told.events)
+        if applied is None:
             raise Taken
-        return Applied(again)
+        return applied
 
     # ------------------------------------------------------------ calling out
 
-    async def _calling_out(self, entry: Entry, fence: Fence, work: Work, callee: Callee) -> None:
+    async def _calling_out(self, entry: Entry, fence: Fence, work: Work, callee: Callee) -> Applied | None:
         """The intent is durable already. Effect first, with its key; then settle, decide and write."""
         saga_id = entry.event.saga_id
         instance = None if saga_id is None else await self._parts.sagas.get(saga_id)
         if instance is None or not is_wanted(instance, work):
             await self._deciding.settle(entry, fence)
-            return
+            return None
         call = await self._steps.call(fitting(self._made, instance), work)
         if isinstance(call, Told):
-            await self._deciding.decide(entry, fence, call.signal, call.events)
-            return
+            return await self._deciding.decide(entry, fence, call.signal, call.events)
         await self._claim(entry, fence, callee.timeout)
         context = self._context(entry, callee, None, call)
         returned = await Calling(callee, self._parts.lending).run(call.argument, context, callee.timeout)
-        await self._settle_call(entry, fence, context, call.read(returned))
+        return await self._settle_call(entry, fence, context, call.read(returned))
 
-    async def _settle_call(self, entry: Entry, fence: Fence, context: Context, told: Told) -> None:
+    async def _settle_call(self, entry: Entry, fence: Fence, context: Context, told: Told) -> Applied | None:
         async def settle(handle: Any) -> Applied | None:
             instance = await self._deciding.take(handle, entry, fence)
             for appended, options in context.collected:
@@ -163,7 +163,7 @@ class Working:
                 return None
             return await self._deciding.signal(handle, instance, told.signal, told.events)
 
-        self._deciding.tell(await self._lending.persist(settle))
+        return self._deciding.tell(await self._lending.persist(settle))
 
     async def _claim(self, entry: Entry, fence: Fence, timeout: float) -> None:
         """Commit the attempt before the call: whoever takes the lane over leaves it alone for that long."""

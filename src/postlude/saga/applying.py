@@ -9,7 +9,10 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from postlude.core.delivery import Delivery, StoredEvent
+from postlude.core.envelope import stored_headers
 from postlude.core.lanes import lane_of
+from postlude.core.lifecycle import Status
 from postlude.core.saga.decide import decide
 from postlude.core.saga.decision import (
     CancelDeadline,
@@ -33,13 +36,14 @@ from postlude.outbox import current
 from postlude.outbox.outbox import Handles, Outbox
 from postlude.outbox.prepare import Message, Preparing, new_id
 from postlude.ports.append import Prepared, Route
-from postlude.ports.sagas import SagaAudit, SagaScripts
+from postlude.ports.sagas import Advanced, SagaAudit, SagaScripts
 from postlude.saga.compiled import Compiled
-from postlude.saga.messages import deadline_id, destination_of, message_of
+from postlude.saga.messages import TYPE, deadline_id, destination_of, message_of
 from postlude.saga.times import Times
 from postlude.saga.typed import SagaDef
 
 T = TypeVar("T")
+_SAME = tuple(name for name in StoredEvent.__struct_fields__ if name not in {"headers", "created_at"})
 MANY = 3
 """How often a decision is made again because somebody else was faster. Locked, once is enough."""
 
@@ -69,6 +73,8 @@ class Applied(msgspec.Struct, frozen=True):
 
     decision: Decision
     written: bool = True
+    followed_by: tuple[tuple[Delivery, StoredEvent], ...] = ()
+    """Work of the saga's that was appended, where that is known already."""
 
     @property
     def stuck(self) -> list[Stuck]:
@@ -99,29 +105,31 @@ class Applying:
         `events` are appended with it."""
         for _ in range(MANY):
             decision = decide(made.definition, fitting(made, instance), signal, self.times.now())
-            if await self.apply(tx, made, decision, events):
-                return Applied(decision)
+            applied = await self.apply(tx, made, decision, events)
+            if applied is not None:
+                return applied
             found = await self.play(tx, self.scripts.get(instance.id, lock=True))
             if found is None:
                 return None
             instance = found
         return Applied(decision, written=False)
 
-    async def apply(self, tx: Any, made: Compiled, decision: Decision, events: Sequence[object] = ()) -> bool:
-        """False: the instance is not as it was, and nothing was written."""
+    async def apply(self, tx: Any, made: Compiled, decision: Decision, events: Sequence[object] = ()) -> Applied | None:
+        """None: the instance is not as it was, and nothing was written."""
         instance = decision.instance
         preparing = await self.outbox.join(tx)
         prepared = [of_saga(preparing.recorded(Message(event)), instance) for event in events]
         prepared += [one async for one in self._following(preparing, made, decision)]
-        if not await self._write(tx, decision, prepared):
-            return False
+        written = await self._write(tx, decision, prepared)
+        if written is None:
+            return None
         await self._cancel(tx, made, decision)
         for follow_up in decision.follow_ups:
             if isinstance(follow_up, ReportStuck):
                 await self._audit_stuck(tx, instance, follow_up)
-        return True
+        return Applied(decision, followed_by=_read_back(written, prepared))
 
-    async def _write(self, tx: Any, decision: Decision, prepared: Sequence[Prepared]) -> bool:
+    async def _write(self, tx: Any, decision: Decision, prepared: Sequence[Prepared]) -> Advanced | None:
         instance, history = decision.instance, decision.history
         if decision.ignored is not None:
             await self.play(tx, self.scripts.note(instance.id, instance.version, history))
@@ -130,10 +138,10 @@ class Applying:
             self.outbox.hint()
             return await self.play(tx, advance)
         elif not await self.play(tx, self.scripts.write(instance, history, was=instance.version - 1)):
-            return False
+            return None
         if prepared:
             await self.outbox.write(tx, prepared)
-        return True
+        return Advanced()
 
     async def _following(self, preparing: Preparing, made: Compiled, decision: Decision) -> Any:
         for follow_up in decision.follow_ups:
@@ -178,6 +186,22 @@ def fitting(made: Compiled, instance: Instance) -> Instance:
             hint="Deploy code that can continue it; `postlude saga plan` lists what that code must have.",
         )
     return fit(made.definition, instance)
+
+
+def _read_back(written: Advanced, prepared: Sequence[Prepared]) -> tuple[tuple[Delivery, StoredEvent], ...]:
+    """The rows of what was appended, as a read would give them: work that is due, of this saga."""
+    if written.seq is None or written.created_at is None:
+        return ()
+    (one,) = prepared
+    (route,) = one.routes
+    if one.type != TYPE or one.status != Status.pending:
+        return ()
+    delivery = Delivery(
+        written.seq, one.event_id, route.lane, route.key, one.priority, Status.pending, 0, one.max_attempts
+    )
+    values = {name: getattr(one, name) for name in _SAME}
+    event = StoredEvent(**values, headers=stored_headers(one.headers), created_at=written.created_at)
+    return ((delivery, event),)
 
 
 def of_saga(prepared: Prepared, instance: Instance) -> Prepared:

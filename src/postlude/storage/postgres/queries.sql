@@ -939,15 +939,16 @@ WITH saved AS (
            :topic::text, :content_type::text, :payload::bytea, :digest::bytea, :headers::jsonb, :correlation_id::text,
            :causation_id::uuid, :saga_id::uuid, :subjects::text[]
       FROM saved
-    RETURNING event_id
+    RETURNING event_id, created_at
 ), delivery AS (
     INSERT INTO postlude.postlude_delivery (event_id, destination, lane, key, priority, status, max_attempts,
                                             available_at)
     SELECT event_id, :destination::text, :lane::smallint, :delivery_key::text, :priority::smallint,
            :delivery_status::text, :max_attempts::integer, coalesce(:available_at::timestamptz, clock_timestamp())
       FROM event
+    RETURNING seq
 )
-SELECT id FROM saved
+SELECT saved.id, delivery.seq, event.created_at FROM saved, event, delivery
 
 -- name: write_saga
 -- No row: somebody else was faster.
@@ -987,15 +988,16 @@ WITH saved AS (
            :topic::text, :content_type::text, :payload::bytea, :digest::bytea, :headers::jsonb, :correlation_id::text,
            :causation_id::uuid, :saga_id::uuid, :subjects::text[]
       FROM saved
-    RETURNING event_id
+    RETURNING event_id, created_at
 ), delivery AS (
     INSERT INTO postlude.postlude_delivery (event_id, destination, lane, key, priority, status, max_attempts,
                                             available_at)
     SELECT event_id, :destination::text, :lane::smallint, :delivery_key::text, :priority::smallint,
            :delivery_status::text, :max_attempts::integer, coalesce(:available_at::timestamptz, clock_timestamp())
       FROM event
+    RETURNING seq
 )
-SELECT id FROM saved
+SELECT saved.id, delivery.seq, event.created_at FROM saved, event, delivery
 
 -- name: note_saga
 -- The lock keeps retention away until this commits: history without its saga would stay for ever.

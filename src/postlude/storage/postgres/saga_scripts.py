@@ -13,7 +13,7 @@ from postlude.core.saga.decision import Record
 from postlude.core.saga.instance import Instance
 from postlude.core.statement import Call, Script, Statement
 from postlude.ports.append import Prepared
-from postlude.ports.sagas import SagaAudit
+from postlude.ports.sagas import Advanced, SagaAudit
 from postlude.storage import saga_rows
 
 
@@ -34,11 +34,13 @@ class PostgresSagaScripts:
         found = yield Call(self._statements["write_saga" if was else "start_saga"], _written(instance, history, was))
         return bool(found)
 
-    def advance(self, instance: Instance, history: Sequence[Record], message: Prepared, *, was: int) -> Script[bool]:
+    def advance(
+        self, instance: Instance, history: Sequence[Record], message: Prepared, *, was: int
+    ) -> Script[Advanced | None]:
         values = _written(instance, history, was) | _message(message)
         name = "write_saga_2" if was else "start_saga_2"
         found = yield Call(self._statements[name], values)
-        return bool(found)
+        return Advanced(found[0][1], found[0][2]) if found else None
 
     def take(
         self, fence: Fence, delivery: Delivery, idle: float, saga_id: UUID

@@ -11,7 +11,7 @@ from postlude.core.saga.decision import Record
 from postlude.core.saga.instance import Instance
 from postlude.core.statement import Call, Script, Statement
 from postlude.ports.append import Prepared
-from postlude.ports.sagas import SagaAudit
+from postlude.ports.sagas import Advanced, SagaAudit
 from postlude.storage import saga_rows
 from postlude.storage.sqlite import rows
 from postlude.storage.sqlite.scripts import SqliteScripts
@@ -39,11 +39,13 @@ class SqliteSagaScripts:
             yield from self.note(instance.id, instance.version, history)
         return bool(found)
 
-    def advance(self, instance: Instance, history: Sequence[Record], message: Prepared, *, was: int) -> Script[bool]:
-        written = yield from self.write(instance, history, was=was)
-        if written:
-            yield from self._scripts.append([message])
-        return written
+    def advance(
+        self, instance: Instance, history: Sequence[Record], message: Prepared, *, was: int
+    ) -> Script[Advanced | None]:
+        if not (yield from self.write(instance, history, was=was)):
+            return None
+        yield from self._scripts.append([message])
+        return Advanced()
 
     def take(
         self, fence: Fence, delivery: Delivery, idle: float, saga_id: UUID
