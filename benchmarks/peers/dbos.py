@@ -66,7 +66,6 @@ def main(url: str, sagas: int, size: int, at_once: int) -> float:
             "system_database_url": url,
             "sys_db_pool_size": at_once + ROOM,
             "log_level": "ERROR",
-            "run_admin_server": False,
         }
     )
     DBOS.launch()

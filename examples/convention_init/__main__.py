@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from convention_init.participants import serve
-from convention_init.registry import app, register
+from .participants import serve
+from .registry import app, register
 
 
 async def main() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from convention_init.contracts import (
+from postlude import Context, Err, Ok, Postlude
+
+from .contracts import (
     CreateFeatureTables,
     CreateSchema,
     DropFeatureTables,
@@ -17,7 +19,6 @@ from convention_init.contracts import (
     SchemaCreationFailed,
     SchemaDropped,
 )
-from postlude import Context, Err, Ok, Postlude
 
 REPLIES = (
     SchemaCreated, SchemaCreationFailed, SchemaDropped, FeatureTablesCreated, FeatureTablesFailed, FeatureTablesDropped,

@@ -7,7 +7,9 @@ from datetime import timedelta
 from typing import ClassVar
 from uuid import UUID
 
-from convention_init.contracts import (
+from postlude import Postlude, SagaDef, SagaStep
+
+from .contracts import (
     ConventionInitFailed,
     ConventionReady,
     ConventionRegistered,
@@ -23,7 +25,6 @@ from convention_init.contracts import (
     SchemaCreationFailed,
     SchemaDropped,
 )
-from postlude import Postlude, SagaDef, SagaStep
 
 app = Postlude("sqlite:///registry.db", broker=os.environ.get("POSTLUDE_BROKER", "memory://"))
 

@@ -225,6 +225,7 @@ SELECT seq FROM postlude.postlude_delivery WHERE seq = ANY(:seqs::bigint[])
 -- name: settle_handled
 -- The first statement of a handler's transaction: lock, delete and receipt at once; a rollback undoes all three.
 -- No row: somebody else holds it, or it is not ours any more. A frozen process loses its session after :idle ms.
+-- What follows in the transaction is planned as the server likes: plans made anew each time are for our reads.
 WITH mine AS (
     SELECT d.seq FROM postlude.postlude_delivery d
       JOIN postlude.postlude_lane l ON l.destination = d.destination AND l.lane = d.lane
@@ -238,7 +239,8 @@ WITH mine AS (
     INSERT INTO postlude.postlude_receipt (event_id, destination, attempts, seq, worker)
     SELECT event_id, destination, attempts + (status <> 'claimed')::integer, seq, :worker FROM done
 )
-SELECT seq, set_config('idle_in_transaction_session_timeout', :idle, true) FROM done
+SELECT seq, set_config('idle_in_transaction_session_timeout', :idle, true), set_config('plan_cache_mode', 'auto', true)
+  FROM done
 
 -- name: settle_handled_2
 -- The same for the work of a saga, which is read on the way.
@@ -255,8 +257,8 @@ WITH mine AS (
     INSERT INTO postlude.postlude_receipt (event_id, destination, attempts, seq, worker)
     SELECT event_id, destination, attempts + (status <> 'claimed')::integer, seq, :worker FROM done
 )
-SELECT seq, set_config('idle_in_transaction_session_timeout', :idle, true),
-       (SELECT body FROM postlude.postlude_saga WHERE id = :id::uuid)
+SELECT seq, (SELECT body FROM postlude.postlude_saga WHERE id = :id::uuid),
+       set_config('idle_in_transaction_session_timeout', :idle, true), set_config('plan_cache_mode', 'auto', true)
   FROM done
 
 -- name: condemn

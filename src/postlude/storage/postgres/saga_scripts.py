@@ -58,7 +58,7 @@ class PostgresSagaScripts:
             "id": saga_id,
         }
         found = yield Call(self._statements["settle_handled_2"], values)
-        body = found[0][2] if found else None
+        body = found[0][1] if found else None
         return bool(found), None if body is None else saga_rows.instance(body)
 
     def note(self, saga_id: UUID, version: int, history: Sequence[Record]) -> Script[None]:
