@@ -51,8 +51,9 @@ class Bulk:
         return structs.replace(planned, total=await self._operations.count(planned, statuses_of(planned)))
 
     async def preview(self, planned: Operation, limit: int) -> OperationPage:
-        """The first of what would be changed."""
-        return await self._operations.page(planned, statuses_of(planned), limit)
+        """The first of what would be changed. Read as a whole page: one may end before its limit."""
+        page = await self._operations.page(planned, statuses_of(planned), PAGE)
+        return OperationPage(page.rows[:limit], page.cursor)
 
     async def start(self, planned: Operation, told: Told | None = None) -> tuple[Operation, list[UUID]]:
         """Begin and run to the end. Gives the operation as it ended and the events changed."""
