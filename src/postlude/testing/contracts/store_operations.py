@@ -29,7 +29,10 @@ class OperationsContract(StoreUnderTest):
         meant = _operation(filter=which, last_seq=7, total=3)
         begun = await given.store.operations.begin(meant)
         assert await given.store.operations.get(meant.id) == begun
-        assert begun == structs.replace(meant, created_at=begun.created_at, updated_at=begun.created_at)
+        assert begun == structs.replace(meant, created_at=begun.created_at, updated_at=begun.updated_at)
+        assert begun.created_at is not None
+        assert begun.updated_at is not None
+        assert begun.created_at <= begun.updated_at
         assert (await given.store.operations.get(uuid4())) is None
 
     async def test_one_of_a_kind_runs_at_a_time(self, given: Arranged) -> None:
