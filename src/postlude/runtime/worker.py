@@ -123,8 +123,8 @@ class Worker:
                 await self._end(tasks)
                 stopped.cancel()
         for task in tasks:
-            if task.done() and not task.cancelled() and task.exception() is not None:
-                raise task.exception()  # type: ignore[misc]  # checked one line above
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
 
     async def drain_once(self, limit: int | None = None) -> tuple[int, int]:
         """One pass over what is there to take and over what is due now. Gives the deliveries settled, and how many

@@ -23,7 +23,7 @@ ASIDE = 2.0
 _OUTAGE = (kafka.KafkaError, OSError)
 
 
-class KafkaSubscription(ConsumerRebalanceListener):  # type: ignore[misc]
+class KafkaSubscription(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types
     """Joins when it is entered, and again in `receive` after a failure."""
 
     def __init__(

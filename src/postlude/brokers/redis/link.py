@@ -48,7 +48,7 @@ class Link:
         connection = None
         try:
             async with asyncio.timeout(self._timeout + wait):
-                connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
+                connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]  # the client types not all of itself
                 await connection.send_packed_command(packed(commands))
                 for _ in commands:
                     answers += [await _answer(connection)]

@@ -35,7 +35,7 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
     _cutting: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def connect(  # type: ignore[override]
+    async def connect(  # type: ignore[override]  # the pool gives fewer arguments than people may
         cls,
         conninfo: str = "",
         *,

@@ -52,7 +52,7 @@ def needs(condition: Callable[[type[BrokerUnderTest]], bool]) -> Callable[[Scena
 
     def mark(scenario: Scenario) -> Scenario:
         conditions = [*getattr(scenario, "needs", ()), condition]
-        scenario.needs = conditions  # type: ignore[attr-defined]
+        setattr(scenario, "needs", conditions)  # noqa: B010 - functions have no such attribute until now
         return scenario
 
     return mark

@@ -74,7 +74,9 @@ class AppendingContract(StoreUnderTest):
         await given.append(one)
         await given.append(two, event("o-3"))
         assert [delivery.key for delivery in await given.pending()] == ["o-3"]
-        (row,) = (await given.store.records.story(one.event_id)).deliveries  # type: ignore[union-attr]
+        story = await given.store.records.story(one.event_id)
+        assert story is not None
+        (row,) = story.deliveries
         assert (row["status"], row["blocks"]) == ("scheduled", False)
         assert abs(row["available_at"] - later) < timedelta(milliseconds=1)
 
