@@ -5,28 +5,21 @@ from __future__ import annotations
 import base64
 import fcntl
 import json
-import os
 import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import time
 import uuid
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tools.binaries import account, open_to_others
 from tools.environment import HOME, ROOT, say
 from tools.kafka_mock import library
-from tools.places import free_port, new_folder, new_log
-from tools.processes import bound, freeze
-from tools.servers import PATIENCE, ServerFailed, end_of, launch
+from tools.places import free_port, new_log
+from tools.processes import bound
+from tools.server_process import PATIENCE, ChildProcess, ServerFailed, ServerProcess
 
 NAME = "kafka"
 VERSION = "4.1.1"
@@ -160,20 +153,14 @@ def _fetch(place: Path) -> None:
     part.rename(whole)  # at once: what is there is whole
 
 
-class KafkaServer:
-    """One node of Apache Kafka, broker and controller. Its address stays the same over kill and restart.
-
-    Start it from the main thread: it is bound to the thread that starts it and dies with it.
-    """
+class KafkaServer(ServerProcess):
+    """One node of Apache Kafka, broker and controller."""
 
     name = f"Apache Kafka {VERSION}"
 
     def __init__(self, jars: Jars, *, is_training: bool = False) -> None:
-        self.port = 0
+        super().__init__(NAME)
         self._java = jars.java
-        self._process: subprocess.Popen[bytes] | None = None
-        self.place = new_folder(NAME)
-        self.log = new_log(NAME)
         self._jars = jars.folder
         archive = jars.folder.parent / ARCHIVE
         self._options = [*JAVA, f"-XX:SharedArchiveFile={archive}"] if archive.exists() else list(JAVA)
@@ -187,78 +174,26 @@ class KafkaServer:
     def url(self) -> str:
         return f"kafka://127.0.0.1:{self.port}"
 
-    def start(self) -> None:
-        """Harmless when it runs. Returns when it takes connections."""
-        if self._process is not None:
+    def _arrange(self) -> None:
+        data = self.place / "data"
+        settings = PROPERTIES.format(port=self.port, controller=free_port(), data=data)
+        (self.place / "server.properties").write_text(settings)
+        if data.exists():
             return
-        if not self.port:
-            self.port = free_port()
-            data = self.place / "data"
-            settings = PROPERTIES.format(port=self.port, controller=free_port(), data=data)
-            (self.place / "server.properties").write_text(settings)
-            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            tool = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", "server.properties")
-            if self._popen(*tool).wait(PATIENCE) != 0:
-                raise ServerFailed(f"{self.name} cannot be set up; {end_of(self.log)}")
-        self._process = self._popen("kafka.Kafka", "server.properties")
-        deadline = time.monotonic() + PATIENCE
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise ServerFailed(f"{self.name} does not start; {end_of(self.log)}")
-            time.sleep(0.02)
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        tool = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", "server.properties")
+        if self._run(*tool).wait(PATIENCE) != 0:
+            raise ServerFailed(self._explain("cannot be set up"))
 
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                self.kill()
-            self._process = None
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        return self._run("kafka.Kafka", "server.properties")
 
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def freeze(self) -> None:
-        if self._process is not None:
-            freeze(self._process.pid)
-
-    def thaw(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-
-    def remove(self) -> None:
-        """Stop and delete. The log stays until the next run."""
-        self.kill()
-        shutil.rmtree(self.place, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        with ExitStack() as undo:
-            undo.callback(self.remove)
-            self.start()
-            undo.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.remove()
-
-    def _popen(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def _run(self, *arguments: str) -> subprocess.Popen[bytes]:
         classes = ":".join(map(str, sorted(self._jars.glob("*.jar"))))
-        command = bound([self._java, *self._options, "-cp", classes, *arguments], death_signal="KILL")
-        return launch(command, place=self.place, log=self.log, env=dict(os.environ))
-
-    def _answers(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        return self._popen(self._java, *self._options, "-cp", classes, *arguments)
 
 
-class KafkaMock:
+class KafkaMock(ChildProcess):
     """librdkafka's mock cluster in a process of its own. It can be told to fail; it forgets everything when it ends."""
 
     name = "librdkafka's mock cluster of Kafka"
@@ -266,7 +201,6 @@ class KafkaMock:
     def __init__(self) -> None:
         library()
         self.url = ""
-        self._process: subprocess.Popen[str] | None = None
         self.log = new_log("kafka-mock")
 
     def start(self) -> None:
@@ -280,7 +214,6 @@ class KafkaMock:
                 stdout=subprocess.PIPE,
                 stderr=output,
                 cwd=ROOT,
-                text=True,
                 start_new_session=True,
             )
         self.url = f"kafka://{self._answer()}"
@@ -291,19 +224,11 @@ class KafkaMock:
 
     kill = stop
 
-    def freeze(self) -> None:
-        if self._process is not None:
-            freeze(self._process.pid)
-
-    def thaw(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-
     def tell(self, name: str, *arguments: object) -> None:
         """One of the methods of `tools.kafka_mock.Mock`."""
         assert self._process is not None  # noqa: S101
         assert self._process.stdin is not None  # noqa: S101
-        self._process.stdin.write(json.dumps([name, *arguments]) + "\n")
+        self._process.stdin.write(json.dumps([name, *arguments]).encode() + b"\n")
         self._process.stdin.flush()
         self._answer()
 
@@ -313,21 +238,9 @@ class KafkaMock:
             self._process.communicate()
             self._process = None
 
-    def __enter__(self) -> Self:
-        with ExitStack() as undo:
-            undo.callback(self.remove)
-            self.start()
-            undo.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.remove()
-
     def _answer(self) -> str:
         assert self._process is not None  # noqa: S101
         assert self._process.stdout is not None  # noqa: S101
-        if not (line := self._process.stdout.readline().strip()):
-            raise ServerFailed(f"{self.name} ended; {end_of(self.log)}")
+        if not (line := self._process.stdout.readline().decode().strip()):
+            raise ServerFailed(self._explain("ended"))
         return line

@@ -5,20 +5,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import time
-from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlsplit
 
 from tools.debian import Program, program, reachable
-from tools.places import free_port, new_folder, new_log
-from tools.processes import bound, children_of, kill_all
-from tools.servers import PATIENCE, ServerFailed, end_of, launch
+from tools.places import free_port
+from tools.server_process import PATIENCE, ServerFailed, ServerProcess, end_of, kill
 
 NAME = "rabbitmq"
 PACKAGE = "rabbitmq-server"
@@ -87,22 +82,20 @@ def wait_for(url: str) -> None:
         time.sleep(0.05)
 
 
-class RabbitmqServer:
-    """One node with nothing in it. Its address stays the same over kill and restart.
+class RabbitmqServer(ServerProcess):
+    """One node with nothing in it. Its epmd, which Erlang would leave behind as a daemon, is a child of ours too.
 
-    Start it from the main thread: it is bound to the thread that starts it and dies with it. Its epmd, which Erlang
-    would leave behind as a daemon, is a child of ours too.
+    It takes a few seconds to start: after `launch` see `wait_for`.
     """
+
+    name = NAME
 
     def __init__(self, found: Program) -> None:
         self.source = found.source
-        self.port = 0
-        self._program, self._copy = reachable(found)
+        self._program, copy = reachable(found)
+        super().__init__(NAME, copy)
         self._root = self._program.path.parents[2]
-        self._process: subprocess.Popen[bytes] | None = None
         self._names: subprocess.Popen[bytes] | None = None
-        self._place = new_folder(NAME)
-        self.log = new_log(NAME)
 
     @property
     def version(self) -> str:
@@ -113,89 +106,21 @@ class RabbitmqServer:
     def url(self) -> str:
         return f"amqp://guest:guest@127.0.0.1:{self.port}/"
 
-    def start(self, tries: int = 5) -> None:
-        """Start and wait until it takes connections; the first start also finds its ports. Harmless when it runs."""
-        if self._process is not None:
-            return
-        known = self.port
-        self.launch()
-        try:
-            self._wait()
-        except ServerFailed:  # somebody else may have taken a port in between
-            self.kill()
-            if known or tries == 1:
-                raise
-            self.port = 0
-            self.start(tries - 1)
-
-    def launch(self) -> None:
-        """Start and wait for nothing: it takes a few seconds, see `wait_for`."""
-        if not self.port:
-            self._arrange()
-        self._names = self._popen(self._erts / "bin" / "epmd")
-        self._process = self._popen(self._root / "usr/lib/rabbitmq/bin/rabbitmq-server")
-
-    def stop(self) -> None:
-        """Stop in order. Harmless when it does not run."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(PATIENCE)
-        self.kill()
-
     def kill(self) -> None:
-        """SIGKILL: the node and all it has started, at once."""
-        for process in (self._process, self._names):
-            if process is not None:
-                children = children_of(process.pid)
-                process.kill()
-                process.wait()
-                kill_all(children)
-        self._process = self._names = None
-
-    def freeze(self) -> None:
-        """It hangs: connections stay open, nothing is answered, until `thaw`."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
-            os.waitpid(self._process.pid, os.WUNTRACED)  # a thread that is busy stops a little later
-
-    def thaw(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-
-    def restart(self) -> None:
-        """Stop in order and start again at the same address."""
-        self.stop()
-        self.start()
+        """The node and its epmd."""
+        super().kill()
+        if self._names is not None:
+            kill(self._names)
+            self._names = None
 
     def control(self, *arguments: str) -> str:
         """`rabbitmqctl`: what it says. A call takes about a second."""
-        command = [str(self._root / "usr/lib/rabbitmq/bin/rabbitmqctl"), *arguments]
-        log = self._place / "control.out"
+        log = self.place / "control.out"
         log.write_bytes(b"")
-        done = launch(command, place=self._place, log=log, env=self._environment)
+        done = self._popen(self._root / "usr/lib/rabbitmq/bin/rabbitmqctl", *arguments, log=log)
         if done.wait(PATIENCE) != 0:
             raise ServerFailed(f"{' '.join(arguments)} failed; {end_of(log)}")
         return log.read_text()
-
-    def remove(self) -> None:
-        """Stop and delete. The log stays until the next run."""
-        self.kill()
-        shutil.rmtree(self._place, ignore_errors=True)
-        if self._copy:
-            shutil.rmtree(self._copy, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        with ExitStack() as undo:
-            undo.callback(self.remove)
-            self.start()
-            undo.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.remove()
 
     @property
     def _erlang(self) -> Path:
@@ -206,8 +131,7 @@ class RabbitmqServer:
         return next(self._erlang.glob("erts-*"))
 
     def _arrange(self) -> None:
-        self.port, names, distribution = free_port(), free_port(), free_port()
-        place = self._place
+        names, distribution, place = free_port(), free_port(), self.place
         settings = CONFIGURATION.format(port=self.port, max_bytes=MAX_MESSAGE_BYTES)
         (place / "rabbitmq.conf").write_text(settings)
         (place / "plugins").write_text("[].\n")
@@ -242,12 +166,9 @@ class RabbitmqServer:
             "RUNNING_UNDER_SYSTEMD": "true",
         }
 
-    def _wait(self) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while version_at(self.port) is None:
-            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
-                raise ServerFailed(f"{NAME} does not start; {end_of(self.log)}")
-            time.sleep(0.02)
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        self._names = self._popen(self._erts / "bin" / "epmd")
+        return self._popen(self._root / "usr/lib/rabbitmq/bin/rabbitmq-server")
 
-    def _popen(self, command: Path) -> subprocess.Popen[bytes]:
-        return launch(bound([command], death_signal="KILL"), place=self._place, log=self.log, env=self._environment)
+    def _answers(self) -> bool:
+        return version_at(self.port) is not None
