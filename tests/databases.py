@@ -134,9 +134,10 @@ def configured_servers(env: Mapping[str, str] = os.environ) -> list[Server]:
     if OWN in env:
         return [Server("postgres-own", env[OWN])]
     usual = "not running; start the tests with `python3 dev test`, or name your own server in " + OWN
+    wanted = env.get(f"{OWN}_MAJORS", " ".join(map(str, MAJORS))).split()
     return [
         Server(f"postgres-{major}", env.get(f"{OWN}_{major}", ""), env.get(f"{OWN}_{major}_MISSING", usual))
-        for major in MAJORS
+        for major in wanted
     ]
 
 

@@ -17,7 +17,7 @@ import msgspec
 from postlude import Event, Postlude, Settings, event
 from postlude.core.delivery import Delivery
 from postlude.core.lanes import lane_of
-from postlude.ports.store import Reading
+from postlude.ports.reading import Reading
 from postlude.runtime.worker import Worker
 from postlude.testing.clock import ManualClock
 

@@ -43,14 +43,14 @@ def tiers() -> list[str]:
     return sorted({file.parent.name for file in TESTS.glob("*/test_*.py")})
 
 
-def run_pytest(chosen: Sequence[str], extra: Sequence[str] = ()) -> int:
-    """Run pytest over tiers, or over the paths among the extra arguments."""
+def run_pytest(chosen: Sequence[str], extra: Sequence[str] = (), *, majors: Sequence[int] | None = None) -> int:
+    """Run pytest over tiers, or over the paths among the extra arguments; on all versions of PostgreSQL, or on some."""
     paths = [argument for argument in extra if argument.startswith("tests/")]
     targets = [] if paths else [str(TESTS / tier) for tier in chosen]
     concerned = {path.split("/")[1] for path in paths} or set(chosen)
     alone = any(argument.startswith(("-n", "--numprocesses", "--pdb")) for argument in extra)
     workers = [] if alone else ["-n", "2"]
-    with test_servers() if concerned - WITHOUT_SERVERS else _tidy({}) as env:
+    with test_servers(majors) if concerned - WITHOUT_SERVERS else _tidy({}) as env:
         command = [sys.executable, "-m", "pytest", *workers, *targets, *extra]
         return run(command, env={**os.environ, **env}, stop_signal=signal.SIGINT)
 
@@ -76,7 +76,7 @@ def services(arguments: Sequence[str]) -> int:
     argparse.ArgumentParser(
         prog="dev services", description="The test servers in the foreground, until Ctrl-C; prints how to reach them."
     ).parse_args(arguments)
-    with test_servers() as env:
+    with test_servers(None) as env:
         for key, value in env.items():
             print(f"export {key}={value!r}", flush=True)
         say("servers are up; Ctrl-C stops them")
@@ -86,7 +86,7 @@ def services(arguments: Sequence[str]) -> int:
 
 
 @contextmanager
-def test_servers() -> Iterator[dict[str, str]]:
+def test_servers(majors: Sequence[int] | None) -> Iterator[dict[str, str]]:
     """The environment that tells tests/conftest.py where the servers are, and why some are not."""
     if OWN in os.environ:
         say(f"using the server of {OWN}")
@@ -94,9 +94,14 @@ def test_servers() -> Iterator[dict[str, str]]:
             yield env | more
         return
     found, missing = available_postgres()
+    if majors is not None:
+        found = [each for each in found if each.major in majors]
+        missing = [each for each in missing if each.major in majors]
     for each in missing:
         say(f"{each.name} is missing: {each.reason}")
     env = {f"{OWN}_{each.major}_MISSING": each.reason for each in missing} | _fetched()
+    if majors is not None:
+        env[f"{OWN}_MAJORS"] = " ".join(map(str, majors))
     with _servers(found) as servers, _rabbitmq() as more:
         yield env | more | {f"{OWN}_{server.name.partition('-')[2]}": server.dsn for server in servers}
 

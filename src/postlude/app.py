@@ -9,11 +9,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from types import MappingProxyType
 from typing import Any, Self, TypeVar, Unpack
 
+from postlude.audit.trail import Audit
+from postlude.calls.resolvers import Resolvers
 from postlude.connections import open_broker
 from postlude.core.event import spec_of
 from postlude.db import Db
 from postlude.declared import Declared, SystemClock
 from postlude.engine import Engine
+from postlude.erasure.service import ErasureService
 from postlude.errors import ConfigurationError
 from postlude.inbox.consumers import consumers_of, interests_of
 from postlude.inbox.inbox import Inbox
@@ -25,6 +28,8 @@ from postlude.outbox.outbox import Outbox
 from postlude.outbox.routes import EVERYTHING, Routes, route_of
 from postlude.ports.broker import Broker
 from postlude.ports.store import Store
+from postlude.privacy.keyring import KeyRing, ring_of
+from postlude.privacy.privacy import Privacy
 from postlude.runtime.duties.by_hand import Maintenance
 from postlude.runtime.shutdown import stop_on_signals
 from postlude.runtime.transactions import TransactionFactory
@@ -52,6 +57,7 @@ class Postlude:
         databases: Mapping[str, str] | None = None,
         transactions: TransactionFactory | None = None,
         settings: Settings | None = None,
+        keys: KeyRing | None = None,
     ) -> None:
         given = {"database": database, "databases": databases, "broker": broker, "brokers": brokers}
         self.settings = (settings or Settings.load()).having(**given)
@@ -60,7 +66,11 @@ class Postlude:
         retry = self.settings.retry
         self.routes = Routes(retry=retry.policy(), retries=retry.policies(), on_dead=self.settings.order.on_dead)
         sagas = Registry(self.routes, has_broker=lambda name: name in self._brokers)
-        self._declared = Declared(self.settings, self.routes, [], self.broker, SystemClock(), sagas)
+        self.resolvers = Resolvers(self.routes, self.settings.calls.retry.policy())
+        """The foreign systems that can be called about a data subject."""
+        ring = keys or ring_of(self.settings.privacy.keys_file)
+        sides = (self.broker, SystemClock(), sagas, self.resolvers)
+        self._declared = Declared(self.settings, self.routes, [], *sides, keys=ring)
         self._engines = self._engines_of(database, databases, transactions)
         self.databases = MappingProxyType(self._engines)
         """Each with its own outbox, insight, actions, db, sync and transaction."""
@@ -111,10 +121,11 @@ class Postlude:
         to: str = DEFAULT,
         topic: str | None = None,
         key: str | None = None,
+        open_sealed: bool = False,
     ) -> None:
-        """Send events of a class, or every event (`"*"`), to a broker."""
+        """Send events of a class, or every event (`"*"`), to a broker; sealed as they are stored, or opened."""
         self._require_broker(to)
-        self.routes.add(route_of(event, to, topic, key))
+        self.routes.add(route_of(event, to, topic, key, open_sealed=open_sealed))
         if event != EVERYTHING:
             self.routes.know(spec_of(event))
 
@@ -173,6 +184,11 @@ class Postlude:
         return self.engine.sagas
 
     @property
+    def erasure(self) -> ErasureService:
+        """Erasing and rectifying data subjects, here and everywhere else."""
+        return self.engine.erasure
+
+    @property
     def insight(self) -> Insight:
         """Where everything stands."""
         return self.engine.insight
@@ -181,6 +197,16 @@ class Postlude:
     def actions(self) -> Actions:
         """What an operator can do."""
         return self.engine.actions
+
+    @property
+    def audit(self) -> Audit:
+        """Who did what, and whether anybody changed what is written of it."""
+        return self.engine.audit
+
+    @property
+    def privacy(self) -> Privacy:
+        """Data subjects in our own tables: redaction, and the keys of what is sealed."""
+        return self.engine.privacy
 
     @property
     def maintenance(self) -> Maintenance:
@@ -300,7 +326,14 @@ class Postlude:
             raise ConfigurationError(f"transactions name a database that is not there: {', '.join(sorted(unknown))}")
         taking = DEFAULT if DEFAULT in urls else next(iter(urls))
         return {
-            name: Engine(url, self._declared, given.get(name), consumes=name == taking) for name, url in urls.items()
+            name: Engine(
+                url,
+                self._declared,
+                given.get(name),
+                consumes=name == taking,
+                suffix="" if name == DEFAULT else f".{name}",
+            )
+            for name, url in urls.items()
         }
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from postlude.core.lanes import LANES
-from postlude.ports.store import SchemaStatus, Store
+from postlude.ports.store import Store
+from postlude.ports.upkeep import SchemaStatus
 from postlude.settings import Settings
 
 

@@ -9,8 +9,11 @@ from typing import Any
 
 import msgspec
 
+from postlude.calls.resolvers import Resolvers
+from postlude.core.calls import AbandonedSignal
 from postlude.inbox.interpreting import Mapped
 from postlude.outbox.routes import Routes
+from postlude.privacy.keyring import KeyRing
 from postlude.runtime.watchers import Hook
 from postlude.saga.applying import Stuck
 from postlude.saga.registry import Registry
@@ -38,6 +41,9 @@ class Declared(msgspec.Struct):
     broker: Callable[[str], Any]
     clock: Any
     sagas: Registry
+    resolvers: Resolvers
+    call_hooks: list[Callable[[AbandonedSignal], None]] = msgspec.field(default_factory=list)
+    keys: KeyRing | None = None
     stuck_hooks: list[Callable[[Stuck], None]] = msgspec.field(default_factory=list)
     foreign: dict[tuple[str, str], Mapped] = msgspec.field(default_factory=dict)
     """Mappings of what is no CloudEvent, by broker and topic."""

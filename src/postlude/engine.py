@@ -6,13 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
+from postlude.audit.file_sink import FileAuditSink
+from postlude.audit.trail import Audit
 from postlude.connections import adapters_of, open_store
 from postlude.consumption import Consumption, all_interests
 from postlude.core.upcast import require_upcasts
 from postlude.db import Db
 from postlude.declared import Declared
+from postlude.erasing import Erasing
+from postlude.erasing import Sides as ErasingSides
+from postlude.erasure.service import ErasureService
 from postlude.errors import ConfigurationError, SchemaMissing
 from postlude.inbox.accepting import AcceptingParts
 from postlude.inbox.consumers import destinations_of
@@ -26,7 +32,10 @@ from postlude.outbox.outbox import Handles, Outbox
 from postlude.outbox.prepare import Preparing
 from postlude.ports.destination import Destination
 from postlude.ports.store import Store
+from postlude.privacy.privacy import Privacy, PrivacyParts
+from postlude.privacy.sealer import Sealer, SealerParts, require_keys
 from postlude.runtime.duties.by_hand import Maintenance
+from postlude.runtime.duties.chain import Chain
 from postlude.runtime.duties.duty import Duty
 from postlude.runtime.duties.partitions import MakePartitions
 from postlude.runtime.duties.retention import Retention, RetentionOptions
@@ -40,7 +49,7 @@ from postlude.runtime.transactions import TransactionFactory, Transactions, tran
 from postlude.runtime.watchers import Watchers
 from postlude.runtime.worker import Worker, WorkerOptions
 from postlude.saga.service import SagaService
-from postlude.sync import Sync, SyncInbox, SyncOutbox, SyncSagas
+from postlude.sync import Sync, SyncErasure, SyncInbox, SyncOutbox, SyncSagas, SyncSides
 
 SPARE_CONNECTIONS = 3
 """Of the pool, that handlers never take: however long they hang, other destinations and appends go on."""
@@ -56,8 +65,10 @@ class Engine:
         transactions: TransactionFactory | None = None,
         *,
         consumes: bool = True,
+        suffix: str = "",
     ) -> None:
         self._url = url
+        self._suffix = suffix
         self._consumes = consumes
         self._declared = declared
         self._factory = transactions
@@ -84,7 +95,8 @@ class Engine:
     @cached_property
     def outbox(self) -> Outbox:
         """Where events are appended."""
-        return Outbox(self._preparing, self._installed, self.store.scripts, self._handles, appended=self._appended)
+        sides = (self._preparing, self._installed, self.store.scripts, self._handles)
+        return Outbox(*sides, appended=self._appended, sealing=self._sealer)
 
     @cached_property
     def _preparing(self) -> Preparing:
@@ -110,7 +122,40 @@ class Engine:
         store = self.store
         sides = (store.operating, store.operations, store.records, store.reading)
         hours = self._declared.settings.inbox.replay_window_hours
-        return Actions(*sides, lanes=lambda: self.lanes, hint=self._appended, window_hours=hours)
+        actions = Actions(*sides, lanes=lambda: self.lanes, hint=self._appended, window_hours=hours)
+        actions.bulk.turns["reseal"] = self.privacy.reseal
+        return actions
+
+    @cached_property
+    def _sealer(self) -> Sealer:
+        parts = SealerParts(lambda: self.store.scripts, lambda: self.store.subject_scripts, lambda: self.store.subjects)
+        return Sealer(self._declared.keys, parts, max_bytes=self._declared.settings.payload.max_bytes)
+
+    @cached_property
+    def privacy(self) -> Privacy:
+        """Data subjects in our own tables: redaction, and the keys of what is sealed."""
+        store = self.store
+        parts = PrivacyParts(
+            scripts=store.scripts,
+            subject_scripts=store.subject_scripts,
+            subjects=store.subjects,
+            operations=store.operations,
+            handles=self._handles,
+            bulk=lambda: self.actions.bulk,
+            start=self.start,
+            transaction=self.transaction,
+            redacting=self._erasing.redacting,
+        )
+        return Privacy(self._sealer, parts)
+
+    @cached_property
+    def audit(self) -> Audit:
+        """Who did what, and whether anybody changed what is written of it."""
+        made = Audit(lambda: self.store.audits, self.start)
+        if (file := self._declared.settings.audit.file) is not None:
+            path = Path(file)
+            made.add_sink(FileAuditSink(path.with_name(path.stem + self._suffix + path.suffix)), name="file")
+        return made
 
     @cached_property
     def db(self) -> Db:
@@ -123,8 +168,13 @@ class Engine:
         outbox = SyncOutbox(self.outbox, self._handles)
         inbox = SyncInbox(self.inbox, self._handles)
         sagas = SyncSagas(self.sagas, self._handles)
+        erasure = SyncErasure(self.erasure, self._handles)
         return Sync(
-            outbox, inbox, sagas, self._handles, self, open_own=self.store.sync_transaction, appended=self._appended
+            SyncSides(outbox, inbox, sagas, erasure),
+            self._handles,
+            self,
+            open_own=self.store.sync_transaction,
+            appended=self._appended,
         )
 
     @cached_property
@@ -142,6 +192,23 @@ class Engine:
     def sagas(self) -> SagaService:
         """Processes of several steps that end in a known state."""
         return self._orchestration.service
+
+    @cached_property
+    def _erasing(self) -> Erasing:
+        sides = ErasingSides(
+            store=lambda: self.store,
+            handles=lambda: self._handles,
+            preparing=lambda: self._preparing,
+            join=self._join,
+            start=self.start,
+            appended=self._appended,
+        )
+        return Erasing(self._declared, sides)
+
+    @property
+    def erasure(self) -> ErasureService:
+        """Erasing and rectifying data subjects, here and everywhere else."""
+        return self._erasing.service
 
     @property
     def lanes(self) -> int:
@@ -165,6 +232,7 @@ class Engine:
         """Give every connection back."""
         await self._hints.close()
         self._orchestration.close()
+        await self._erasing.abandonments.close()
         if "store" in self.__dict__:
             await self.store.close()
         if "_threads" in self.__dict__:
@@ -173,6 +241,7 @@ class Engine:
         self.__dict__.pop("_places", None)
         self._started = False
         self._installed.forget()
+        self._sealer.forget()
 
     @asynccontextmanager
     async def transaction(self, handle: Any = None) -> AsyncIterator[Any]:
@@ -232,6 +301,7 @@ class Engine:
         """Not registered yet."""
         self._orchestration.check()
         require_upcasts(handler.spec for handler in self._declared.routes.handlers.values())
+        require_keys(self._declared.routes.subscribed(), self._declared.keys)
         options = self._declared.settings
         consumption = self._consumption() if self._consumes else None
         return Worker(
@@ -240,7 +310,7 @@ class Engine:
             self.duties() if duties else [],
             self._declared.routes.policy,
             clock=self._declared.clock,
-            watchers=Watchers(self._declared.hooks),
+            watchers=Watchers(self._declared.hooks, self._erasing.abandonments.notice),
             options=WorkerOptions(
                 lease=options.lane.lease,
                 stall=options.lane.stall,
@@ -273,7 +343,11 @@ class Engine:
         for name in sorted(self._declared.routes.brokers()):
             topic, mode = self._declared.routes.topic(name), self._declared.settings.broker_mode(name)
             broker = self._declared.broker(name)
-            found.append(BrokerDestination(name, broker, lanes=self.lanes, batch=batch, topic=topic, mode=mode))
+            is_wanted = self._declared.routes.opens(name)
+            open = None if is_wanted is None else (self._sealer.open, is_wanted)
+            found.append(
+                BrokerDestination(name, broker, lanes=self.lanes, batch=batch, topic=topic, mode=mode, open=open)
+            )
         parts = self._handling_parts()
         on_sqlite = store.dialect == "sqlite"
         for handler in self._declared.routes.own_handlers:
@@ -281,10 +355,12 @@ class Engine:
                 continue
             parallel = 1 if on_sqlite and handler.transactional else self._declared.settings.handler.concurrency
             found.append(HandlerDestination(handler, parts, lanes=self.lanes, parallel=parallel))
+        found += self._erasing.destinations(parts, lanes=self.lanes)
         return [*found, *self._orchestration.destinations(parts, lanes=self.lanes)]
 
     def _consumption(self) -> Consumption:
-        parts = AcceptingParts(self._installed, self.store.scripts, self._handles, self.transaction)
+        seal = self.outbox.seal
+        parts = AcceptingParts(self._installed, self.store.scripts, self._handles, self.transaction, seal)
         return Consumption(self._declared, self.store.receiving, parts, self._preparing)
 
     def _handling_parts(self) -> LendingParts:
@@ -299,6 +375,7 @@ class Engine:
             story=self.store.records.story,
             abandon=self.store.abandon,
             threads=self._threads,
+            open=self._sealer.open,
             keep_messages=keep == "message",
             transaction_limit=self._declared.settings.handler.sqlite_limit if on_sqlite else None,
             places=None if on_sqlite or self._factory is not None else self._places,
@@ -329,6 +406,7 @@ class Engine:
         return [
             MakePartitions(upkeep, days=retention.partitions_ahead_days, interval=retention.interval),
             Retention(upkeep, kept, interval=retention.interval),
+            Chain(upkeep, self.store.audits, lambda: self.audit.sinks),
             *self._orchestration.duties(),
         ]
 
@@ -352,6 +430,9 @@ class Engine:
                 hint="Run `postlude db upgrade --phase pre` before the new version is deployed.",
             )
         self._installed.learn(status.lanes)
+
+    async def _join(self, tx: Any) -> Preparing:
+        return await self.outbox.join(tx)
 
     async def _hint(self) -> None:
         await self.store.hint()

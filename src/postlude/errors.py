@@ -29,9 +29,16 @@
     ├── OperationRunning      operation.running           the same bulk action was begun and has not ended
     ├── BeyondWindow          replay.beyond_window        consumers may have forgotten that they saw it
     ├── Unreadable            unreadable                  a message that is no CloudEvent, or cannot be kept
+    ├── CannotOpen            privacy.cannot_open         a sealed event that stays sealed: dead letter
+    │   ├── KeyUnknown        privacy.key_unknown         no key ring, or one without that key
+    │   ├── BrokenSeal        privacy.broken_seal         changed, or moved from where it was sealed
+    │   └── Shredded          privacy.shredded            the key of its data subject is gone for good
+    ├── KeysUnavailable       privacy.keys_unavailable    the callable of a key ring failed; burns no attempts
     ├── SagaNotFound          saga.not_found
     ├── SagaRefused           saga.refused                an order that cannot be followed, or a second run at a time
     ├── StaleVersion          saga.stale_version          somebody else was faster, again and again
+    ├── ErasureRefused        erasure.refused             an id or a correction that does not fit, or the database
+    ├── ResolverError         call.refused                a foreign system will never do it: abandoned at once
     └── BrokerUnavailable     broker.unavailable          burns no attempts
 
 `code` is stable and may be stored; `hint` says what to do next. No password of a URL is in either.
@@ -211,6 +218,31 @@ class Unreadable(PostludeError):
     default_hint = "Send CloudEvents 1.0, in binary mode or as application/cloudevents+json."
 
 
+class CannotOpen(PostludeError):
+    code = "privacy.cannot_open"
+    default_hint = "See the guide on privacy."
+
+
+class KeyUnknown(CannotOpen):
+    code = "privacy.key_unknown"
+    default_hint = "Give Postlude(keys=KeyRing...) the ring it was sealed with, then requeue."
+
+
+class BrokenSeal(CannotOpen):
+    code = "privacy.broken_seal"
+    default_hint = "Somebody changed the event after it was sealed, or it was sealed with another key of that id."
+
+
+class Shredded(CannotOpen):
+    code = "privacy.shredded"
+    default_hint = "It cannot be undone: discard what is left of it."
+
+
+class KeysUnavailable(PostludeError):
+    code = "privacy.keys_unavailable"
+    default_hint = "Check that the key service runs; it is asked again."
+
+
 class SagaNotFound(PostludeError):
     code = "saga.not_found"
     default_hint = "`postlude saga list` shows what is there; ended sagas go with retention.events_hours."
@@ -226,6 +258,28 @@ class StaleVersion(PostludeError):
     default_hint = "The saga went on meanwhile: look at it again, then decide."
 
 
+class ErasureRefused(PostludeError):
+    code = "erasure.refused"
+    default_hint = "Nothing of it stays if you roll back; correct it and erase or rectify again."
+
+
+class ResolverError(PostludeError):
+    code = "call.refused"
+    default_hint = (
+        "`postlude erasure abandoned` lists such calls; remove the cause, then `postlude erasure requeue ID`."
+    )
+
+
 class BrokerUnavailable(PostludeError):
     code = "broker.unavailable"
     default_hint = "The broker is retried with backoff and no attempt is burned; check that it runs."
+
+
+class AuditBroken(PostludeError):
+    code = "audit.broken"
+    default_hint = "Nothing more is linked until it is explained: `postlude audit verify` names what is wrong."
+
+
+class SinkUnavailable(PostludeError):
+    code = "audit.sink_unavailable"
+    default_hint = "Records wait in the database and are copied in order once the sink takes them again."

@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
+import msgspec
+
 from postlude.core.at_once import at_once
+from postlude.core.calls import Correction, SubjectRef
+from postlude.erasure.service import ErasureService
+from postlude.erasure.views import ErasureResult
 from postlude.errors import ConfigurationError
 from postlude.inbox.inbox import Inbox
 from postlude.outbox.options import AppendOptions
@@ -17,6 +22,13 @@ from postlude.saga.compiled import Declared
 from postlude.saga.service import SagaService
 
 T = TypeVar("T")
+
+
+class Why(TypedDict, total=False):
+    """Who asks, and why: for the audit record."""
+
+    reason: str | None
+    actor: str
 
 
 class Life(Protocol):
@@ -79,6 +91,42 @@ class SyncSagas:
         return at_once(self._sagas.signal(tx, saga_id, event))
 
 
+class SyncErasure:
+    """`erase_subject` and `rectify_subject` without `await`."""
+
+    def __init__(self, erasure: ErasureService, handles: Handles) -> None:
+        self._erasure = erasure
+        self._handles = handles
+
+    def erase_subject(
+        self, session: Any, subject_id: Any, refs: Sequence[SubjectRef] = (), **why: Unpack[Why]
+    ) -> ErasureResult:
+        """Erase a subject in the caller's transaction, and append the calls that erase it everywhere else."""
+        require_sync(self._handles, session)
+        return at_once(self._erasure.erase_subject(session, subject_id, refs, **why))
+
+    def rectify_subject(
+        self,
+        session: Any,
+        subject_id: Any,
+        corrections: Sequence[Correction],
+        refs: Sequence[SubjectRef] = (),
+        **why: Unpack[Why],
+    ) -> ErasureResult:
+        """Correct a subject's data in the caller's transaction, and append the calls that correct it elsewhere."""
+        require_sync(self._handles, session)
+        return at_once(self._erasure.rectify_subject(session, subject_id, corrections, refs, **why))
+
+
+class SyncSides(msgspec.Struct, frozen=True):
+    """What is there without an event loop."""
+
+    outbox: SyncOutbox
+    inbox: SyncInbox
+    sagas: SyncSagas
+    erasure: SyncErasure
+
+
 def require_sync(handles: Handles, tx: Any) -> None:
     """Refuse what only an event loop could use."""
     if handles.adapter(tx).is_async:
@@ -93,18 +141,17 @@ class Sync:
 
     def __init__(
         self,
-        outbox: SyncOutbox,
-        inbox: SyncInbox,
-        sagas: SyncSagas,
+        sides: SyncSides,
         handles: Handles,
         life: Life,
         *,
         open_own: Callable[[], AbstractContextManager[Any]],
         appended: Callable[[], None],
     ) -> None:
-        self.outbox = outbox
-        self.inbox = inbox
-        self.sagas = sagas
+        self.outbox = sides.outbox
+        self.inbox = sides.inbox
+        self.sagas = sides.sagas
+        self.erasure = sides.erasure
         self._appended = appended
         self._handles = handles
         self._life = life

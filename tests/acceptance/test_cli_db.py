@@ -102,7 +102,7 @@ def test_doctor_is_content_with_production_while_a_worker_runs(sqlite_url: str) 
 
     answer = on_shop(sqlite_url, work)
     assert answer.code == 0, answer
-    assert "193 of 193 owned" in answer.out
+    assert "257 of 257 owned" in answer.out
     assert "All is well." in answer.out
 
 

@@ -127,7 +127,8 @@ def test_the_bytes_of_an_unreadable_message_are_shown_as_they_came(ask, url: str
     payload = bytes(range(256))
     on_service(url, nothing, raw(payload, tenant="t"))
     dead = ask("outbox", "list", "--status", "dead", "--destination", "consumer:billing", "--json").json["items"]
-    event = ask("events", "show", dead[0]["event_id"], "--json").json["event"]
+    told = ("--reveal", "--reason", "tests")
+    event = ask("events", "show", dead[0]["event_id"], *told, "--json").json["event"]
     assert base64.b64decode(event["payload_base64"]) == payload
     assert event["headers"]["tenant"] == "t"
     assert event["headers"]["postlude-reason"] == "the message has no attributes of a CloudEvent"

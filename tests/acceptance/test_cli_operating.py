@@ -12,6 +12,8 @@ import pytest
 from tests.acceptance.cli_shop import APP, ONE_OF_EACH, POISON, Answer, InProcess, items, on_shop, place, postlude
 from tests.databases import Databases
 
+REVEALED = ("--reveal", "--reason", "tests")
+
 
 @pytest.fixture(params=ONE_OF_EACH)
 def url(request: pytest.FixtureRequest, databases_on: Callable[[str], Databases]) -> str:
@@ -111,10 +113,10 @@ def test_settled_deliveries_are_listed_too(ask, url: str) -> None:
 
 def test_an_event_is_shown_with_what_it_says(ask, url: str) -> None:
     (event_id,) = place(url, "lamp")
-    shown = ask("events", "show", str(event_id), "--json").json
+    shown = ask("events", "show", str(event_id), *REVEALED, "--json").json
     assert shown["event"]["payload"] == {"order_id": "o-0", "product": "lamp"}
     assert len(shown["receipts"]) == 3
-    text = ask("events", "show", str(event_id)).out
+    text = ask("events", "show", str(event_id), *REVEALED).out
     assert '"product":"lamp"' in text
     assert "handler:reserve" in text
     unknown = ask("events", "show", str(uuid4()), "--json")
@@ -123,11 +125,11 @@ def test_an_event_is_shown_with_what_it_says(ask, url: str) -> None:
 
 def test_events_are_exported_whole(ask, url: str, tmp_path: Path) -> None:
     ids = place(url, "lamp", "chair")
-    lines = [json.loads(line) for line in ask("events", "export").out.splitlines()]
+    lines = [json.loads(line) for line in ask("events", "export", *REVEALED).out.splitlines()]
     assert {line["event_id"] for line in lines} == {str(one) for one in ids}
     assert {line["payload"]["product"] for line in lines} == {"lamp", "chair"}
     target = tmp_path / "events.jsonl"
-    answer = ask("events", "export", "--since", "1h", "--output", str(target), "--json")
+    answer = ask("events", "export", "--since", "1h", "--output", str(target), *REVEALED, "--json")
     assert answer.json == {"exported": 2, "output": str(target)}
     assert [json.loads(line) for line in target.read_text().splitlines()] == lines
     assert ask("events", "export", "--type", "other").out == ""

@@ -11,12 +11,20 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from postlude import Filter, IdConflict, Postlude
+from postlude import AuditRecord, Filter, IdConflict, Postlude
 from tests.acceptance.cli_shop import POISON, InProcess, OrderPlaced, on_shop, place, shop_on
 from tests.databases import PostgresDatabases
+from tests.engine import query
+from tests.sealing import SignedUp, app_with, append, handled, ring
+from tests.tampering import write
 
+ADA = "customer-4711"
 DENIED = asyncpg.InsufficientPrivilegeError
-TABLES = ("event", "delivery", "receipt", "lane", "worker", "destination", "audit", "operation", "duty", "meta")
+SECRET = ("secret", "key", "subject")
+TABLES = (
+    "event", "delivery", "receipt", "lane", "worker", "destination", "audit", "audit_link", "operation", "duty", "meta",
+    "group", "saga_subject", *SECRET,
+)  # fmt: skip
 
 
 class Roles:
@@ -102,24 +110,58 @@ def test_the_app_may_append_and_nothing_more(roles: Roles) -> None:
         with pytest.raises(IdConflict):
             async with shop.transaction() as tx:
                 await shop.outbox.append(tx, OrderPlaced(order_id="o-9"), id=event_id)
+        async with shop.transaction() as tx:
+            await shop.erasure.erase_subject(tx, "ann@example.com")
+        await refused(shop.audit.list)
         await refused(shop.drain)
         await refused(lambda: shop.insight.event(event_id))
         await refused(lambda: shop.actions.discard([event_id], actor="ann", reason="x"))
 
     on_shop(url, work)
-    assert allowed(url) == {"INSERT event", "INSERT delivery", "SELECT meta"}
+    assert allowed(url) == {
+        "INSERT event", "INSERT delivery", "SELECT meta", "INSERT audit", "SELECT group", "INSERT group",
+        "SELECT subject", "INSERT subject", "UPDATE subject", "INSERT secret", "SELECT key",
+        "SELECT saga_subject",
+    }  # fmt: skip
     assert on_shop(roles.url, lambda shop: shop.drain()) == 9
+
+
+def test_the_app_may_seal_and_the_worker_may_open(roles: Roles) -> None:
+    one = SignedUp(user_id="u", email="ann@example.org", person="ann")
+    sealing, opening = roles.user("app"), roles.user("worker")
+
+    async def seal() -> None:
+        async with app_with(sealing, ring("k1")) as app:
+            app.route(SignedUp)
+            handled(app)
+            await append(app, one)
+            await append(app, one)
+
+    async def open_it() -> list[SignedUp]:
+        async with app_with(opening, ring("k1")) as app:
+            app.route(SignedUp, open_sealed=True)
+            got = handled(app)
+            await app.drain()
+            return got
+
+    asyncio.run(seal())
+    assert asyncio.run(open_it()) == [one, one]
 
 
 def test_the_worker_may_work_and_nothing_more(roles: Roles) -> None:
     url = roles.user("worker")
     place(roles.url, "lamp", POISON, relay=False)
+    on_shop(roles.url, lambda shop: write(shop, "x"))
+    taken: list[AuditRecord] = []
 
     async def work(shop: Postlude) -> None:
         assert await shop.drain() == 5
         async with shop.worker() as worker:
             await worker.tick()
         assert (await shop.insight.counts())["dead"] == 1
+        shop.audit.add_sink(taken.extend, name="siem")
+        assert (await shop.maintenance.run("chain")).rows == 1
+        assert [record.target for record in taken] == ["x"]
         await refused(lambda: shop.actions.requeue(Filter(), actor="ann", reason="x"))
         await refused(lambda: shop.store.upkeep.make_partitions(21))
 
@@ -129,16 +171,67 @@ def test_the_worker_may_work_and_nothing_more(roles: Roles) -> None:
         "SELECT delivery", "INSERT delivery", "UPDATE delivery", "DELETE delivery",
         "SELECT worker", "INSERT worker", "UPDATE worker", "DELETE worker",
         "SELECT lane", "INSERT lane", "UPDATE lane", "SELECT destination", "INSERT destination",
-        "SELECT duty", "INSERT duty", "UPDATE duty", "INSERT audit",
+        "SELECT duty", "INSERT duty", "UPDATE duty", "INSERT meta",
+        "SELECT audit", "INSERT audit", "SELECT audit_link", "INSERT audit_link", "SELECT key",
+        "SELECT group", "INSERT group", "UPDATE group", "SELECT subject", "INSERT subject", "UPDATE subject",
+        "SELECT secret", "INSERT secret", "UPDATE secret", "DELETE secret", "SELECT saga_subject",
     }  # fmt: skip
+
+
+def test_the_redactor_may_redact_and_nothing_more(roles: Roles) -> None:
+    url = roles.user("redactor")
+    place(roles.url, "lamp", POISON)
+
+    async def name_subjects(shop: Postlude) -> None:
+        async with shop.transaction() as tx:
+            await shop.outbox.append(tx, OrderPlaced(order_id="o-9"), subjects=[ADA])
+        remember = f"INSERT INTO postlude_saga_subject (subject, saga_id) VALUES ('{ADA}', gen_random_uuid())"
+        await query(roles.url, remember)
+
+    async def work(shop: Postlude) -> None:
+        done = await shop.privacy.redact(ADA, pending="discard", actor="ann", reason="request 17")
+        assert (done.events, done.deliveries, done.waits) == (1, 3, 0)
+        await refused(shop.drain)
+        await refused(lambda: shop.actions.pause("default", actor="ann", reason="x"))
+
+    on_shop(roles.url, name_subjects)
+    on_shop(url, work)
+    assert allowed(url) == {
+        "SELECT meta", "SELECT event", "SELECT delivery", "DELETE delivery", "INSERT receipt", "INSERT audit",
+        "SELECT key", "SELECT subject", "SELECT saga_subject", "DELETE saga_subject",
+    }  # fmt: skip
+    assert asyncio.run(query(roles.url, "SELECT * FROM postlude_saga_subject")) == []
+
+
+def test_a_worker_that_may_not_redact_lets_the_call_fail_visibly(roles: Roles) -> None:
+    async def erase(shop: Postlude) -> None:
+        async with shop.transaction() as tx:
+            await shop.outbox.append(tx, OrderPlaced(order_id="o-9"), subjects=[ADA])
+        async with shop.transaction() as tx:
+            await shop.erasure.erase_subject(tx, ADA)
+
+    async def work(shop: Postlude) -> None:
+        await shop.drain()
+        (delivery,) = await shop.insight.list(destination="call:postlude")
+        assert (delivery.status, delivery.attempts) == ("failed", 1)
+        assert "InsufficientPrivilege" in str(delivery.error)
+
+    async def still_open(shop: Postlude) -> None:
+        (request,) = (await shop.erasure.show(ADA)).requests
+        assert (request.status, request.open) == ("open", 1)
+
+    on_shop(roles.url, erase)
+    on_shop(roles.user("worker"), work)
+    on_shop(roles.url, still_open)
 
 
 def test_the_viewer_may_look_and_nothing_more(roles: Roles, capsys: pytest.CaptureFixture[str]) -> None:
     _, dead = place(roles.url, "lamp", POISON)
     url, run = roles.user("viewer"), InProcess(capsys)
     looks = [
-        ["doctor"], ["db", "verify"], ["outbox", "stats"], ["outbox", "list"], ["events", "show", str(dead)],
+        ["doctor"], ["db", "verify"], ["outbox", "stats"], ["outbox", "list"], ["erasure", "stats"], ["erasure", "list"], ["erasure", "overdue"], ["erasure", "abandoned"], ["erasure", "scheduled"], ["events", "show", str(dead)],
         ["events", "export"], ["destination", "list"], ["operation", "list"], ["maintenance", "list"], ["audit", "list"],
+        ["audit", "verify"], ["audit", "export"],
         ["outbox", "requeue", "--all", "--reason", "x", "--dry-run"],
     ]  # fmt: skip
     for command in looks:
@@ -151,7 +244,13 @@ def test_the_viewer_may_look_and_nothing_more(roles: Roles, capsys: pytest.Captu
     ):
         answer = run(*command, "--reason", "x", "--database", url, "--json")
         assert (answer.code, answer.json["error"]["code"]) == (1, "database.refused"), (command, answer)
-    assert allowed(url) == {f"SELECT {table}" for table in TABLES}
+    who = run("audit", "list", "--subject", ADA, "--database", url, "--json")
+    assert (who.code, who.json["error"]["code"]) == (2, "configuration.refused")
+    assert "subject:PSEUDONYM" in who.json["error"]["hint"]
+    assert allowed(url) == {f"SELECT {table}" for table in TABLES if table not in SECRET}
+    on_shop(roles.url, lambda shop: write(shop, "x"))
+    assert run("audit", "verify", "--database", url, "--json").json["linked"] is None, "whoever looks links nothing"
+    assert run("audit", "verify", "--database", roles.url, "--json").json["linked"] == 1
 
     async def append() -> None:
         shop = shop_on(url)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from postlude import Postlude
-from postlude.ports.store import LiveWorker
+from postlude.ports.ownership import LiveWorker
 from tests.acceptance.cli_shop import APP, HANG, ONE_OF_EACH, end, finish, on_shop, place, postlude, start
 from tests.databases import Databases
 from tests.engine import query, until

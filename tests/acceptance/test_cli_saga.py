@@ -181,6 +181,9 @@ def test_a_stuck_saga_is_skipped_with_a_value_and_ends(run: Commands, url: str) 
     assert run(url, "saga", "show", str(saga_id)).out.splitlines()[0].endswith("'o-1': completed")
     (record,) = run(url, "audit", "list", "--target", str(saga_id), "--actor", "ann", "--json").json["items"]
     assert (record["action"], record["reason"]) == ("saga skip", "she looked")
+    assert (record["old_status"], record["new_status"]) == ("stuck", "completed")
+    assert record["detail"]["value"] is True, "that there was one, and not which"
+    assert "by phone" not in str(record)
 
 
 def test_retry_and_compensate_say_what_follows(run: Commands, url: str) -> None:

@@ -18,6 +18,7 @@ from postlude.cli.main import cli, execute
 MARK = "s3cret"
 ID = "0190a0a0-0000-7000-8000-000000000001"
 ARGUMENTS = {"event_id": [ID], "name": ["default"], "ids": [ID], "event_ids": [ID]}
+OPTIONS = {"pending": "discard"}
 FAILING = {
     "a port where nobody listens": f"postgresql://me:{MARK}@127.0.0.1:1/shop",
     "a port that is no number": f"postgresql://me:{MARK}@127.0.0.1:port/shop",
@@ -44,7 +45,7 @@ def _line(path: tuple[str, ...], command: Any) -> list[str]:
         if parameter.param_type_name == "argument" and parameter.name != "reference":
             line += ARGUMENTS.get(parameter.name, [ID])
         elif parameter.required:
-            line += [parameter.opts[0], "mira"]
+            line += [parameter.opts[0], OPTIONS.get(parameter.name, "mira")]
     return line
 
 

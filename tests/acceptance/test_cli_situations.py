@@ -14,6 +14,7 @@ import typer
 from postlude.cli.main import cli
 from tests.acceptance.cli_shop import ONE_OF_EACH, POISON, Answer, InProcess, place
 from tests.databases import Databases
+from tests.sealing import listed
 
 NOWHERE = "postgresql://me:s3cret@127.0.0.1:1/shop"
 NO_ONE = str(uuid4())
@@ -78,6 +79,13 @@ VERBS: dict[str, dict[int, list[tuple[str, ...]]]] = {
     "saga skip": {NOTHING: [(NO_ONE, "--value", "7", *WHY)], WRONG: [(NO_ONE, "--value", "{{", *WHY), (NO_ONE,)]},
     "saga compensate": {NOTHING: [(NO_ONE, *WHY)], WRONG: [(NO_ONE,), ("o-1", *WHY)]},
     "saga cancel": {NOTHING: [(NO_ONE, *WHY)], WRONG: [(NO_ONE,)]},
+    "erasure stats": {FINE: [()], WRONG: [("extra",)]},
+    "erasure list": {FINE: [(), ("--limit", "1"), ("--after", NO_ONE)], WRONG: [("--after", "x"), ("--limit", "0")]},
+    "erasure show": {NOTHING: [("o-1",), ("o-1", "--reveal", *WHY)], WRONG: [(), (" ",), ("o-1", "--reveal")]},
+    "erasure abandoned": {FINE: [(), ("--reveal", *WHY)], WRONG: [("--reveal",), ("--limit", "0"), ("extra",)]},
+    "erasure scheduled": {FINE: [(), ("--reveal", *WHY)], WRONG: [("--reveal",), ("--limit", "0"), ("extra",)]},
+    "erasure overdue": {FINE: [(), ("--limit", "1")], WRONG: [("--limit", "0"), ("extra",)]},
+    "erasure requeue": {NOTHING: [(NO_ONE, *WHY), ("{dead}", *WHY)], WRONG: [(NO_ONE,), WHY, ("o-1", *WHY)]},
     "destination list": {FINE: [()], WRONG: [("extra",)]},
     "destination pause": {FINE: [("default", *WHY)], NOTHING: [("nowhere", *WHY)], WRONG: [("default",)]},
     "destination resume": {NOTHING: [("default", *WHY), ("nowhere", *WHY)], WRONG: [("default",)]},
@@ -86,11 +94,19 @@ VERBS: dict[str, dict[int, list[tuple[str, ...]]]] = {
     "operation resume": {NOTHING: [(NO_ONE,)], WRONG: [()]},
     "operation cancel": {NOTHING: [(NO_ONE, *WHY)], WRONG: [(NO_ONE,)]},
     "maintenance list": {FINE: [()], WRONG: [("extra",)]},
-    "maintenance run": {FINE: [("partitions",), ("retention",), ("duty:retention",)], NOTHING: [("nonsense",)], WRONG: [()]},
+    "maintenance run": {FINE: [("partitions",), ("retention",), ("duty:retention",), ("chain",)], NOTHING: [("nonsense",)], WRONG: [()]},
+    "privacy redact": {
+        FINE: [("4711", "--pending", "discard", *WHY), ("4711", "--pending", "publish-first", *WHY)],
+        WRONG: [("4711", *WHY), ("4711", "--pending", "later", *WHY), ("4711", "--pending", "discard"), WHY],
+    },
     "audit list": {
         FINE: [(), ("--target", "default"), ("--actor", "ann", "--action", "requeue", "--since", "2h")],
         WRONG: [("--after", "x"), ("--until", "soon")],
     },
+    "audit verify": {FINE: [()], WRONG: [("extra",), ("--copy", "no/such/file")]},
+    "audit export": {FINE: [()], WRONG: [("extra",)]},
+    "privacy rotate": {FINE: [(), WHY], WRONG: [("extra",), ("--reason", " ")]},
+    "privacy shred": {FINE: [("ann", *WHY), ("bob", *WHY)], WRONG: [("ann",), ("ann", "--reason", " "), WHY]},
 }  # fmt: skip
 ELSEWHERE = {
     "postlude run",
@@ -99,6 +115,7 @@ ELSEWHERE = {
     "postlude version",
     "postlude docs lifecycle",
     "postlude db sql",
+    "postlude erasure lint",
     "postlude saga graph",
     "postlude saga plan",
 }
@@ -114,7 +131,8 @@ def shop(request: pytest.FixtureRequest, databases_on: Callable[[str], Databases
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> InProcess:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> InProcess:
+    monkeypatch.setenv("POSTLUDE_KEYS", listed("k1"))
     return InProcess(capsys)
 
 

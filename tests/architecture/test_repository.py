@@ -49,7 +49,8 @@ def test_query_names_are_unique_and_steps_follow_each_other(dialect: str) -> Non
 
 
 def _query_names(dialect: str) -> list[str]:
-    return QUERY_NAME.findall((PACKAGE / "storage" / dialect / "queries.sql").read_text())
+    files = sorted((PACKAGE / "storage" / dialect).glob("*.sql"))
+    return [name for file in files for name in QUERY_NAME.findall(file.read_text())]
 
 
 def _operation(name: str) -> str:

@@ -283,6 +283,8 @@ class TestSpeed:
             ("start", "INTEGER PRIMARY KEY"),
             ("record", "INTEGER PRIMARY KEY"),
             ("prune_events", "postlude_event_created"),
+            ("prune_events", "postlude_event_caused"),
+            ("prune_events_2", "postlude_event_created"),
             ("prune_receipts", "postlude_receipt_settled"),
             ("prune_dead", "postlude_delivery_dead"),
         ],

@@ -30,6 +30,17 @@ ORDERS = [
     "o-3: stock reserved, payment charged, payment refunded, stock released",
 ]
 """What the order saga prints."""
+FORGOTTEN = [
+    "gone everywhere, after 1 call",
+    "support erasure_requested",
+    "support erasure_local_completed",
+    "postlude erasure_step_succeeded",
+    "postlude erasure_completed",
+    "postlude erasure_external_verified",
+    "left at the mailer: sub_8",
+    "2 calls, 1 key",
+]
+"""What the erasure prints."""
 REGISTERS = """
 import asyncio
 from convention_init.registry import app, register
@@ -131,6 +142,10 @@ def test_django_shop_delivers_in_a_worker(tmp_path: Path) -> None:
     assert _run([sys.executable, "-c", drive], tmp_path, **django) == "placed\n"
     _run([*MAIN, "run", "django_shop:postlude", "--once"], tmp_path, **django)
     assert _states(tmp_path) == [("o-1", "reserved")]
+
+
+def test_erasure_finishes_at_the_vendor_and_prints_its_trail(tmp_path: Path) -> None:
+    assert _run([sys.executable, EXAMPLES / "erasure.py"], tmp_path, PYTHONPATH=PATHS).splitlines() == FORGOTTEN
 
 
 def test_order_saga_ends_each_order_in_a_known_state(tmp_path: Path) -> None:

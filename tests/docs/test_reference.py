@@ -24,7 +24,7 @@ from tests.source_tree import ROOT
 from tools.suite import tiers
 
 REFERENCE = DOCS / "reference"
-SQLITE_ONLY = {"postlude_event_subject"}
+SQLITE_ONLY = {"postlude_event_subject", "postlude_completing"}
 
 
 def test_settings_lists_every_key_with_its_default() -> None:

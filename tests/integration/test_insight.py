@@ -273,11 +273,12 @@ async def test_destinations_tell_their_open_work_and_lanes(database_url: str) ->
         await worker.tick()
         await worker.drain_once()
         found = {one.name: one for one in await app.insight.destinations()}
-        assert set(found) == {"default", "other", "route"}
+        assert set(found) == {"default", "other", "route", "call:postlude"}
         assert {name: one.kind for name, one in found.items()} == {
             "default": "broker",
             "other": "broker",
             "route": "route",
+            "call:postlude": "call",
         }
         assert found["default"].open == {"dead": 1}
         assert found["other"].open == {"pending": 2}
@@ -286,7 +287,7 @@ async def test_destinations_tell_their_open_work_and_lanes(database_url: str) ->
         assert found["default"].paused_at is None
         app.clock.advance(100)
         await app.actions.pause("other", **WHO)
-        default, other, _ = await app.insight.destinations()
+        _, default, other, _ = await app.insight.destinations()
         assert default.oldest_due_seconds == 0
         assert 99 < other.oldest_due_seconds < 200
         assert (other.paused_by, other.reason) == ("ann", "tests")

@@ -11,7 +11,7 @@ from postlude import Filter, NotFound, Postlude
 from postlude.core.outcome import Fault, Rejected
 from postlude.errors import OperationRunning
 from postlude.insight import bulk
-from postlude.ports.store import Operation
+from postlude.ports.operating import Operation
 from tests.engine import Noted, note, published, routed_app
 
 WHO: dict[str, Any] = {"actor": "ann", "reason": "tests"}

@@ -15,7 +15,7 @@ import pytest
 from postlude import BeyondWindow, Filter, Message, Postlude
 from postlude.cli.main import execute
 from postlude.insight import actions, bulk
-from postlude.ports.store import Operation
+from postlude.ports.operating import Operation
 from tests.engine import Noted, make_app, query
 
 WHO: dict[str, Any] = {"actor": "ann", "reason": "tests"}

@@ -126,7 +126,8 @@ def test_sqlite_reads_them_by_an_index_too(sqlite_url: str) -> None:
             ("live_sagas", "postlude_saga_live (name=? AND process_id>?)"),
             ("list_sagas", "postlude_saga_created"),
             ("stalled_sagas", "postlude_event_saga (saga_id=?)"),
-            ("prune_sagas_2", "postlude_saga_ended (ended_at<?)"),
+            ("prune_sagas_2", "postlude_saga_subject_saga (saga_id=?)"),
+            ("prune_sagas_3", "postlude_saga_ended (ended_at<?)"),
         ):
             values = dict.fromkeys((*named[name].parameters, "limit"), 1)
             steps = connection.execute(f"EXPLAIN QUERY PLAN {named[name].sql}", values).fetchall()

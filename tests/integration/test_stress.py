@@ -19,7 +19,7 @@ from postlude import Postlude
 from postlude.core.outcome import HELD, SENT, Failed, Fault, Outcome, Unavailable
 from postlude.errors import DatabaseUnavailable
 from postlude.ports.broker import BrokerFeatures
-from postlude.ports.store import Lease
+from postlude.ports.ownership import Lease
 from postlude.runtime.worker import Worker
 from tests.engine import Noted, notes, query, routed_app, until
 

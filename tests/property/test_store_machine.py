@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from postlude.core.outcome import HELD, SENT, Failed, Fault, Outcome, Parked, Rejected, Unavailable
 from postlude.ports.broker import BrokerFeatures
-from postlude.ports.store import Lease
+from postlude.ports.ownership import Lease
 from postlude.runtime.worker import Worker
 from tests.databases import Databases
 from tests.engine import Held, Noted, connect, routed_app

@@ -17,7 +17,7 @@ from uuid import UUID
 from postlude.core.delivery import Delivery, Fence, StoredEvent, Verdict
 from postlude.core.lifecycle import Status
 from postlude.errors import DatabaseUnavailable
-from postlude.ports.store import News
+from postlude.ports.reading import News
 
 T = TypeVar("T")
 NAME = "there"

@@ -19,7 +19,7 @@ from postlude.core.ready import Turn
 from postlude.core.retry import Retry
 from postlude.errors import DatabaseUnavailable
 from postlude.ports.destination import Entry, Terms
-from postlude.ports.store import OwnedLane
+from postlude.ports.ownership import OwnedLane
 from postlude.runtime.batch import RelayParts
 from postlude.runtime.outage import Outage
 from postlude.runtime.relay import Relay

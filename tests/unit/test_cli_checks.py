@@ -13,7 +13,10 @@ from postlude.cli import checks
 from postlude.cli.checks import Facts, Finding
 from postlude.insight.consumers import ConsumerView
 from postlude.insight.insight import DestinationView
-from postlude.ports.store import Filter, LiveWorker, Operation, SchemaStatus, TableUse
+from postlude.ports.operating import Operation
+from postlude.ports.ownership import LiveWorker
+from postlude.ports.records import Filter
+from postlude.ports.upkeep import SchemaStatus, TableUse
 from postlude.settings import Settings
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -8,7 +8,7 @@ import pytest
 
 from postlude import Status
 from postlude.core.lifecycle import BIRTHS, OPEN, OUTCOMES, TRANSITIONS, blocks, mermaid
-from postlude.storage.statements import parse
+from postlude.storage import statements
 
 OPEN_TRANSITIONS = {(was, becomes) for was in OPEN for becomes in TRANSITIONS[was] if becomes in OPEN}
 
@@ -99,6 +99,5 @@ def test_the_diagram_shows_every_transition() -> None:
 
 def test_no_query_makes_anything_pending() -> None:
     for dialect in ("postgres", "sqlite"):
-        text = resources.files(f"postlude.storage.{dialect}").joinpath("queries.sql").read_text()
-        for name, sql in parse(text).items():
-            assert not re.search(r"SET\s+status\s*=\s*'pending'", sql), (dialect, name)
+        for name, statement in statements.load(f"postlude.storage.{dialect}").items():
+            assert not re.search(r"SET\s+status\s*=\s*'pending'", statement.sql), (dialect, name)

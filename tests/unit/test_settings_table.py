@@ -86,11 +86,21 @@ TABLE = [
     Row("calls.retry.backoff_multiplier", 2, ("1.5", 1.5), ("3", 3), "0.5", f"{NUMBER} 1"),
     Row("calls.retry.max_backoff_seconds", 3600, ('"1d"', 86_400), ("60", 60), "[]", DURATION),
     Row("calls.retry.jitter_factor", 0, ("1", 1), ("0.5", 0.5), "2", f"{NUMBER} 0 and at most 1"),
+    Row("erasure.deadline_days", 30, ('"2w"', 14), ("7", 7), "0", "a duration in whole days"),
+    Row(
+        "erasure.pending",
+        "publish_first",
+        ('"discard"', "discard"),
+        ("discard", "discard"),
+        '"keep"',
+        'one of "publish_first", "discard"',
+    ),
     Row("retention.events_hours", 720, ('"7d"', 168), ("0", 0), '"90m"', HOURS),
     Row("retention.receipts_hours", None, ('"7d"', 168), ("0", 0), "-1", HOURS),
     Row("retention.dead_hours", 0, ('"1w"', 168), ("48", 48), "1.5", HOURS),
     Row("retention.interval", 3600, ('"10m"', 600), ("60", 60), "0", DURATION),
     Row("retention.partitions_ahead_days", 14, ('"1w"', 7), ("30", 30), "0", "a duration in whole days"),
+    Row("audit.file", None, ('"/var/audit.jsonl"', "/var/audit.jsonl"), ("copy.jsonl", "copy.jsonl"), "5", "text"),
     Row("inbox.retention_hours", 720, ('"60d"', 1440), ("0", 0), '"x"', HOURS),
     Row("inbox.replay_window_hours", 720, ('"7d"', 168), ("0", 0), "-1", HOURS),
     Row("consumer.max_open", 10_000, ("100", 100), ("7", 7), "0", COUNT),
@@ -104,12 +114,13 @@ TABLE = [
     Row("consumers.NAME.unknown", None, ('"dead"', "dead"), ("dead", "dead"), '"drop"', 'one of "ignore", "dead"'),
     Row("errors.keep", None, ('"message"', "message"), ("location", "location"), '"all"', 'one of "location", "message"'),
     Row("privacy.mask", True, ("false", False), ("0", False), '"no"', CHOICE),
+    Row("privacy.keys_file", None, ('"/run/keys"', "/run/keys"), ("keys", "keys"), "5", "text"),
     Row("http.address", None, ('":8000"', ":8000"), ("[::1]:80", "[::1]:80"), '"8000"', "an address such as"),
     Row("http.token", None, ('"t0ken"', "t0ken"), ("other", "other"), "12345", "text, and not empty, not '***'"),
     Row("log.level", "info", ('"debug"', "debug"), ("error", "error"), '"loud"', 'one of "debug"'),
     Row("log.format", "plain", ('"json"', "json"), ("json", "json"), '"xml"', 'one of "plain", "json"'),
 ]  # fmt: skip
-ANY_TEXT = {"schema", "http.token", "consumers.NAME.group"}
+ANY_TEXT = {"schema", "http.token", "consumers.NAME.group", "privacy.keys_file", "audit.file"}
 """In the environment everything is text, so that nothing is wrong for these."""
 EVERY = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.key)
 

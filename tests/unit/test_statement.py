@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sqlite3
-from importlib import resources
 
 import pytest
 
@@ -91,6 +90,5 @@ def test_both_dialects_name_the_same_statements() -> None:
 
 
 def test_no_statement_of_postgres_is_left_unqualified() -> None:
-    text = resources.files(DIALECTS[0]).joinpath("queries.sql").read_text()
-    for name, sql in parse(text).items():
-        assert " postlude_" not in sql.replace("'postlude_", ""), name
+    for name, statement in statements.load(DIALECTS[0]).items():
+        assert " postlude_" not in statement.sql.replace("'postlude_", ""), name

@@ -6,7 +6,7 @@ from uuid import uuid4
 from postlude.core.delivery import Delivery
 from postlude.core.lifecycle import Status
 from postlude.core.outcome import Failed, Fault, Policy, Rejected, judge
-from postlude.ports.store import DutyRun
+from postlude.ports.upkeep import DutyRun
 from postlude.runtime.watchers import DeadLetter, Watchers
 
 

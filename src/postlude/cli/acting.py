@@ -16,12 +16,14 @@ from postlude.app import Postlude
 from postlude.cli import progress, render
 from postlude.cli.loading import require_schema, using
 from postlude.cli.moments import between
+from postlude.core.redaction import is_redacted
 from postlude.errors import ConfigurationError, NotFound
 from postlude.insight.bulk import STATUSES
 from postlude.insight.insight import filter_of
-from postlude.ports.store import Filter, Operation
+from postlude.ports.operating import Operation
+from postlude.ports.records import Filter
 
-PAST = {"requeue": "requeued", "discard": "discarded", "bury": "buried", "replay": "replayed"}
+PAST = {"requeue": "requeued", "discard": "discarded", "bury": "buried", "replay": "replayed", "reseal": "sealed again"}
 SHOWN = 10
 """Of what would change, or was changed by a filter, so many are named."""
 OVERTAKEN = "Under order.on_dead = skip, requeued entries come after what followed them in their key."
@@ -138,7 +140,9 @@ async def _would_change(app: Postlude, choice: Choice) -> Outcome:
             continue
         made.append((event_id, story.event.created_at))
         if choice.to is not None:
-            fits = all(one.destination != choice.to for one in story.deliveries)
+            fits = not is_redacted(story.event.headers) and all(
+                one.destination != choice.to for one in story.deliveries
+            )
         else:
             wanted = (None, *(one.destination for one in story.deliveries if one.status in STATUSES[choice.action]))
             fits = choice.which.destination in wanted and len(wanted) > 1

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from postlude.cli.render import age_text, bytes_text
+from postlude.core.calls import PREFIX as CALLS
 from postlude.core.event import EventSpec
 from postlude.core.upcast import require_upcasts
 from postlude.engine import SPARE_CONNECTIONS
@@ -16,7 +17,9 @@ from postlude.errors import ConfigurationError
 from postlude.inbox.consumers import PREFIX
 from postlude.insight.consumers import ConsumerView
 from postlude.insight.insight import DestinationView
-from postlude.ports.store import LiveWorker, Operation, SchemaStatus, TableUse
+from postlude.ports.operating import Operation
+from postlude.ports.ownership import LiveWorker
+from postlude.ports.upkeep import SchemaStatus, TableUse
 from postlude.settings import Settings
 
 MAX_CLOCK_DIFFERENCE = 1.0
@@ -256,15 +259,19 @@ def check_operations(facts: Facts) -> Finding:
 
 
 def check_unserved(facts: Facts) -> Finding:
-    if not facts.unserved:
+    """But calls, which have findings of their own."""
+    unserved = {name: entries for name, entries in facts.unserved.items() if not name.startswith(CALLS)}
+    if not unserved:
         return Finding("unserved", "ok", "all open work has a worker that serves it")
-    what = ", ".join(f"{name} ({entries:,})" for name, entries in facts.unserved.items())
+    what = ", ".join(f"{name} ({entries:,})" for name, entries in unserved.items())
     hint = "Run a worker whose app has these routes and handlers; if one was renamed, give it its old name= back."
     return Finding("unserved", "warn", f"open work that no live worker serves: {what}", hint)
 
 
 def check_dead(facts: Facts) -> Finding:
-    dead = {one.name: one.open["dead"] for one in facts.destinations if one.open.get("dead")}
+    """But abandoned calls."""
+    letters = {one.name: one.open.get("dead", 0) for one in facts.destinations if not one.name.startswith(CALLS)}
+    dead = {name: entries for name, entries in letters.items() if entries}
     if not dead:
         return Finding("dead letters", "ok", "none")
     what = ", ".join(f"{name} ({entries:,})" for name, entries in dead.items())

@@ -14,7 +14,7 @@ from postlude.cli import render
 from postlude.cli.loading import missing_file, open_app, require_database, using
 from postlude.cli.options import AppRef, AsJson, Database
 from postlude.errors import ConfigurationError
-from postlude.ports.store import SchemaStatus
+from postlude.ports.upkeep import SchemaStatus
 
 group = typer.Typer(help="The structure of the database: upgrade, status, sql, verify.", no_args_is_help=True)
 
@@ -65,6 +65,7 @@ def status(*, json: AsJson = False, app: AppRef = None, database: Database = Non
 class Part(StrEnum):
     app = "app"
     worker = "worker"
+    redactor = "redactor"
     viewer = "viewer"
 
 

@@ -11,10 +11,11 @@ from postlude.app import Postlude
 from postlude.brokers.memory import MemoryBroker
 from postlude.cli import render
 from postlude.cli.checks import Facts, Finding, check_all, check_schema, check_versions
+from postlude.cli.erasure_checks import check_erasures, erasures_in
 from postlude.cli.loading import open_app, require_database, using
 from postlude.cli.options import AppRef, AsJson, Database
 from postlude.cli.saga_checks import check_sagas, sagas_in
-from postlude.ports.store import TableUse
+from postlude.ports.upkeep import TableUse
 
 
 def doctor(
@@ -24,7 +25,7 @@ def doctor(
     app: AppRef = None,
     database: Database = None,
 ) -> None:
-    """Check connection, schema, lanes, workers, clock, partitions, settings, pool, sagas, what waits; say what to do."""
+    """Check connection, schema, lanes, workers, clock, partitions, settings, pool, sagas, erasures, what waits; say what to do."""
     findings, tables = using(open_app(app, database), _examine)
     refused = {"fail", "warn"} if production else {"fail"}
     is_healthy = not any(finding.status in refused for finding in findings)
@@ -75,7 +76,10 @@ async def _examine(app: Postlude) -> tuple[list[Finding], list[TableUse]]:
         answered_at=answered,
     )
     findings += check_all(facts)
-    return [*findings, *(check_sagas(await sagas_in(app)) if is_prepared else ())], tables
+    if is_prepared:
+        findings += check_sagas(await sagas_in(app))
+        findings += check_erasures(await erasures_in(app, facts.unserved))
+    return findings, tables
 
 
 def _has_memory_broker(app: Postlude) -> bool:

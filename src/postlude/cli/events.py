@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import base64
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
@@ -35,9 +31,12 @@ from postlude.cli.options import (
     Until,
 )
 from postlude.cli.outbox import show_story
+from postlude.cli.revealing import Reveal, Revealing, Why
+from postlude.cli.writing import Document, Lines, target_file
 from postlude.core.delivery import StoredEvent
-from postlude.errors import ConfigurationError
+from postlude.core.masking import masked_payload
 from postlude.insight.insight import EventStory
+from postlude.privacy.privacy import is_sealed
 
 group = typer.Typer(help="Events: show one, replay and export many.", no_args_is_help=True)
 TOLD_EVERY = 1000
@@ -48,28 +47,42 @@ DETAILS = ("topic", "version", "source", "entity", "correlation_id", "content_ty
 def show(
     event_id: Annotated[UUID, typer.Argument()],
     *,
+    reveal: Reveal = False,
+    reason: Why = None,
+    actor: Actor = None,
     json: AsJson = False,
     app: AppRef = None,
     database: Database = None,
 ) -> None:
-    """All of one event: what it says, where it went, what caused it and what it caused."""
+    """All of one event: what it says, masked, where it went, what caused it and what it caused."""
+    revealing = Revealing(reveal=reveal, reason=reason, actor=actor)
 
-    async def work(opened: Postlude) -> EventStory:
+    async def work(opened: Postlude) -> tuple[EventStory, StoredEvent]:
         await require_schema(opened)
-        return await opened.insight.event(event_id)
+        story = await opened.insight.event(event_id)
+        await revealing.audit(opened, str(event_id))
+        return story, (await opened.privacy.opened([story.event]))[0] if reveal else story.event
 
-    story = using(open_app(app, database), work)
+    named = open_app(app, database)
+    story, event = using(named, work)
     if json:
         rest = {name: getattr(story, name) for name in ("deliveries", "receipts", "causes", "caused")}
-        render.json({"event": event_json(story.event), **rest})
+        render.json({"event": event_json(event, masks=revealing.masks(named)), **rest})
         return
     show_story(story)
-    event = story.event
     rows: list[tuple[str, object]] = [(name, getattr(event, name)) for name in DETAILS]
     rows += [(f"header {name}", value) for name, value in event.headers.items()]
     rows += [("caused by", one) for one in story.causes] + [("caused", one) for one in story.caused]
     render.table(("what", "value"), rows)
-    render.say(event.payload.decode("utf-8", "replace"))
+    if revealing.masks(named):
+        render.say(msgspec.json.encode(masked_payload(event)).decode())
+        render.note("What it says is masked. To see it: --reveal --reason WHY")
+    else:
+        render.say(event.payload.decode("utf-8", "replace"))
+        if reveal and is_sealed(event):
+            render.note(
+                "What is sealed in it cannot be opened here: its key is gone or unknown, or the seal is broken."
+            )
 
 
 @group.command()
@@ -112,23 +125,28 @@ def export(
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Written whole or not at all.")
     ] = None,
+    reveal: Reveal = False,
+    reason: Why = None,
+    actor: Actor = None,
     json: AsJson = False,
     app: AppRef = None,
     database: Database = None,
 ) -> None:
-    """Every stored event that fits, oldest first, as JSON lines; with --json and no file, as one JSON object."""
+    """Every stored event that fits, masked, oldest first, as JSON lines; with --json and no file, as one JSON object."""
+    revealing = Revealing(reveal=reveal, reason=reason, actor=actor)
     made_since, made_until = between(since, until)
 
     async def work(opened: Postlude) -> int:
         await require_schema(opened)
-        written = 0
-        with _target(output) as file, progress.of_count("events", is_wanted=output is not None) as told:
-            form = _Document(file) if json and output is None else _Lines(file)
+        await revealing.audit(opened, "events")
+        written, masks = 0, revealing.masks(opened)
+        with target_file(output) as file, progress.of_count("events", is_wanted=output is not None) as told:
+            form = Document(file, "events") if json and output is None else Lines(file)
             found = opened.insight.export(
                 type=type, key=key, status=status, destination=destination, since=made_since, until=made_until
             )
-            async for event in found:
-                form.write(msgspec.json.encode(event_json(event)))
+            async for event in revealing.opened(opened, found):
+                form.write(msgspec.json.encode(event_json(event, masks=masks)))
                 written += 1
                 if written % TOLD_EVERY == 0:
                     told(written)
@@ -144,39 +162,12 @@ def export(
         render.say(f"{written:,} events written to {output}")
 
 
-class _Lines:
-    """One event a line."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def write(self, event: bytes) -> None:
-        self._file.write(event + b"\n")
-
-    def end(self, written: int) -> None:
-        """Nothing follows."""
-
-
-class _Document:
-    """One JSON object with all of them. It is begun with the first event, so that an error before it stands alone."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._before = b'{"events":['
-
-    def write(self, event: bytes) -> None:
-        self._file.write(self._before + event)
-        self._before = b","
-
-    def end(self, written: int) -> None:
-        begun = b"" if written else self._before
-        self._file.write(begun + b'],"exported":%d}\n' % written)
-
-
-def event_json(event: StoredEvent) -> dict[str, Any]:
-    """An event with its payload in place: as the JSON it is, digit for digit, else as base64."""
+def event_json(event: StoredEvent, *, masks: bool = False) -> dict[str, Any]:
+    """An event with its payload in place: masked, or as the JSON it is, digit for digit, else as base64."""
     fields = msgspec.structs.asdict(event)
     payload = fields.pop("payload")
+    if masks:
+        return {**fields, "payload": masked_payload(event)}
     if event.content_type == "application/json":
         try:
             # Minified, so that a producer's line breaks cannot break a line of ours.
@@ -187,27 +178,3 @@ def event_json(event: StoredEvent) -> dict[str, Any]:
         else:
             return {**fields, "payload": msgspec.Raw(text)}
     return {**fields, "payload_base64": base64.b64encode(payload).decode()}
-
-
-@contextmanager
-def _target(output: Path | None) -> Iterator[BinaryIO]:
-    """Stdout, or a file that appears under its name only when it is complete."""
-    if output is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    part = output.with_name(f".{output.name}.{os.getpid()}.part")
-    try:
-        file = part.open("xb")
-    except OSError as error:
-        raise ConfigurationError(
-            f"{output} cannot be written: {error.strerror}", hint="Choose another --output."
-        ) from error
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(output)
-    finally:
-        part.unlink(missing_ok=True)

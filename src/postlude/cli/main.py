@@ -21,11 +21,13 @@ from postlude.cli import (
     destination,
     docs,
     doctor,
+    erasure,
     events,
     inbox,
     maintenance,
     operation,
     outbox,
+    privacy,
     render,
     run,
     saga,
@@ -81,9 +83,11 @@ cli.add_typer(outbox.group, name="outbox")
 cli.add_typer(events.group, name="events")
 cli.add_typer(inbox.group, name="inbox")
 cli.add_typer(saga.group, name="saga")
+cli.add_typer(erasure.group, name="erasure")
 cli.add_typer(destination.group, name="destination")
 cli.add_typer(operation.group, name="operation")
 cli.add_typer(maintenance.group, name="maintenance")
+cli.add_typer(privacy.group, name="privacy")
 cli.add_typer(audit.group, name="audit")
 cli.add_typer(docs.group, name="docs")
 

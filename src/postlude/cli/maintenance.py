@@ -11,7 +11,7 @@ from postlude.app import Postlude
 from postlude.cli import completing, progress, render
 from postlude.cli.loading import open_app, require_schema, using
 from postlude.cli.options import AppRef, AsJson, Database
-from postlude.ports.store import DutyRun
+from postlude.ports.upkeep import DutyRun
 from postlude.runtime.duties.by_hand import DutyView
 
 group = typer.Typer(help="Duties: list, run one by hand.", no_args_is_help=True)

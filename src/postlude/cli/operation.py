@@ -14,7 +14,7 @@ from postlude.cli import completing, progress, render
 from postlude.cli.acting import PAST, actor_name
 from postlude.cli.loading import open_app, require_schema, using
 from postlude.cli.options import Actor, AppRef, AsJson, Database, Limit, Reason
-from postlude.ports.store import Operation
+from postlude.ports.operating import Operation
 
 group = typer.Typer(help="Bulk actions: list, show, resume, cancel.", no_args_is_help=True)
 Id = Annotated[UUID, typer.Argument(metavar="ID", autocompletion=completing.operations)]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from postlude.cli import render
-from postlude.ports.store import Operation
+from postlude.ports.operating import Operation
 
 LINE_EVERY = 5.0
 """Seconds between two lines where there is no terminal."""

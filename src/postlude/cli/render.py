@@ -25,7 +25,7 @@ LEAST_WIDTH = 24
 
 _STYLES = {
     "ok": "green", "warn": "yellow", "fail": "bold red", "dead": "red", "failed": "yellow", "sent": "green",
-    "stuck": "red", "completed": "green", "compensated": "yellow", "no": "red",
+    "stuck": "red", "overdue": "red", "completed": "green", "compensated": "yellow", "no": "red",
 }  # fmt: skip
 
 

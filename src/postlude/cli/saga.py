@@ -12,6 +12,7 @@ from postlude.cli import completing, render
 from postlude.cli.loading import load_app, open_app, require_schema, using
 from postlude.cli.moments import between
 from postlude.cli.options import Actor, AppRef, AsJson, Database, Limit, Reason
+from postlude.cli.revealing import Reveal, Revealing, Why
 from postlude.cli.saga_orders import ACTIONS, obey, value_of
 from postlude.cli.saga_show import Shown, insight_of, known_to, look_at, print_shown, refuse_without_code, registry_of
 from postlude.core.saga.mermaid import of_definition
@@ -83,15 +84,21 @@ def show(
     saga_id: SagaId,
     *,
     graph: Annotated[bool, typer.Option("--graph", help="As a Mermaid diagram; needs --app.")] = False,
+    reveal: Reveal = False,
+    reason: Why = None,
+    actor: Actor = None,
     json: AsJson = False,
     app: AppRef = None,
     database: Database = None,
 ) -> None:
     """Where one saga stands: what it waits for, what is left, what went wrong, and its history."""
+    revealing = Revealing(reveal=reveal, reason=reason, actor=actor)
 
     async def work(opened: Postlude) -> Shown:
         await require_schema(opened)
-        return await look_at(opened, saga_id, has_code=app is not None, graph=graph)
+        await revealing.audit(opened, str(saga_id))
+        shown = await look_at(opened, saga_id, has_code=app is not None, graph=graph)
+        return shown.masked() if revealing.masks(opened) else shown
 
     print_shown(using(open_app(app, database), work), graph=graph, json=json)
 

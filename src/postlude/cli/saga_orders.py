@@ -12,6 +12,7 @@ from postlude.cli import render
 from postlude.cli.acting import actor_name
 from postlude.cli.loading import open_app, require_schema, using
 from postlude.cli.saga_show import insight_of, refuse_without_code, standing
+from postlude.core.masking import masked
 from postlude.errors import ConfigurationError, SagaRefused
 from postlude.saga.view import SagaView
 
@@ -60,7 +61,8 @@ def obey(action: str, saga_id: UUID, app: str | None, database: str | None, *, j
                 raise
             raise SagaRefused(str(error.args[0]), hint=f"postlude saga show {saga_id}") from error
         await opened.store.hint()
-        return view
+        is_masked = opened.settings.privacy.mask
+        return msgspec.structs.replace(view, state=masked(view.state)) if is_masked else view
 
     view = using(open_app(app, database), work)
     if json:

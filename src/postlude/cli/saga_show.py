@@ -10,6 +10,7 @@ from msgspec import structs
 
 from postlude.app import Postlude
 from postlude.cli import render
+from postlude.core.masking import masked
 from postlude.core.saga.definition import Definition
 from postlude.core.saga.instance import Instance
 from postlude.core.saga.mermaid import of_instance
@@ -29,6 +30,10 @@ class Shown(msgspec.Struct, frozen=True):
     view: SagaView
     has_code: bool
     graph: str | None = None
+
+    def masked(self) -> Shown:
+        """Without what its state says."""
+        return structs.replace(self, view=structs.replace(self.view, state=masked(self.view.state)))
 
 
 def registry_of(app: Postlude) -> Registry:

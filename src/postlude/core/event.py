@@ -45,6 +45,8 @@ class EventSpec(msgspec.Struct, frozen=True):
     subjects: tuple[str, ...]
     record_only: bool
     on_dead: Literal["block", "skip"] | None
+    sealed: bool = False
+    """The whole payload is."""
 
     def key_of(self, instance: object) -> str | None:
         """The ordering key of an instance, as text."""
@@ -75,12 +77,13 @@ def event(
     subjects: tuple[str, ...] = (),
     record_only: bool = False,
     on_dead: Literal["block", "skip"] | None = None,
+    sealed: bool = False,
 ) -> Callable[[C], C]: ...
 def event(cls: Any = None, /, **options: Any) -> Any:
     """Declare a class to be an event.
 
     `type` defaults to the class name in dotted snake case, `topic` to `"events." + type`; `key` names the field whose
-    value orders the events, `subjects` the fields that name data subjects.
+    value orders the events, `subjects` the fields that name data subjects. `sealed` stores the whole payload encrypted.
     """
 
     def decorate(target: Any) -> Any:
@@ -138,6 +141,7 @@ def _spec(
     subjects: tuple[str, ...] = (),
     record_only: bool = False,
     on_dead: Literal["block", "skip"] | None = None,
+    sealed: bool = False,
 ) -> EventSpec:
     name = type_of(cls.__name__) if type is None else type
     fields = fields_of(cls)
@@ -154,7 +158,8 @@ def _spec(
             )
     if not 1 <= version <= 32767:
         raise ConfigurationError(f"version of {cls.__qualname__} must lie between 1 and 32767, not {version}")
-    return EventSpec(cls, name, version, topic or topic_of(name), key, entity, tuple(subjects), record_only, on_dead)
+    topic = topic or topic_of(name)
+    return EventSpec(cls, name, version, topic, key, entity, tuple(subjects), record_only, on_dead, sealed)
 
 
 def fields_of(cls: type[Any]) -> frozenset[str]:

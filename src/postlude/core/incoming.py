@@ -12,6 +12,7 @@ import msgspec
 from postlude.core.envelope import TRACEPARENT, is_traceparent
 from postlude.core.event import MAX_KEY, TEXT
 from postlude.core.identity import identity, uuid_of
+from postlude.core.redaction import HEADER as REDACTED
 from postlude.core.structured import CONTENT_TYPE, JSON, PREFIX, STRUCTURED, is_attribute, opened, short
 from postlude.errors import Unreadable
 
@@ -62,7 +63,8 @@ def read_message(key: str | None, payload: bytes, headers: Mapping[str, str]) ->
 
 
 def _sorted(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Attributes, however their names are spelled, and everything else. Our own spelling wins."""
+    """Attributes, however their names are spelled, and everything else. Our own spelling wins. Nobody else says what is
+    redacted here."""
     attributes: dict[str, str] = {}
     own: dict[str, str] = {}
     for name, value in headers.items():
@@ -71,7 +73,7 @@ def _sorted(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]
             attributes[name[3:]] = value
         elif lower.startswith(_PREFIXES):
             attributes.setdefault(lower[3:] if lower[1] == "e" else lower[_LONG:], value)
-        elif name == lower or lower not in own:
+        elif lower != REDACTED and (name == lower or lower not in own):
             own[lower] = value
     return attributes, own
 

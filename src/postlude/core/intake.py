@@ -14,11 +14,19 @@ from postlude.core.ready import Ready, Turn
 class Intake:
     """Floors, blocked map and ready entries of one destination, kept consistent with each other."""
 
-    def __init__(self, *, ordered_failure: bool = False, ordered_lanes: bool = False, turn: Turn | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        ordered_failure: bool = False,
+        ordered_lanes: bool = False,
+        commits_first: bool = False,
+        turn: Turn | None = None,
+    ) -> None:
         self.floors = Floors()
         self.blocked = BlockedMap()
         self.ready = Ready(ordered_failure=ordered_failure, turn=turn)
         self._ordered_lanes = ordered_lanes
+        self._commits_first = commits_first
         self._cautious: dict[int, int] = {}
         self._fresh: set[int] = set()
         self._concluded: set[int] = set()
@@ -31,8 +39,9 @@ class Intake:
 
     def own(self, lane: int, cautious_to: int) -> None:
         """A new lane starts from the beginning. Up to `cautious_to` its entries run one at a time."""
-        # Caution marks entries as started, and one that is given back after that would leave a lane's order.
-        self._cautious[lane] = 0 if self._ordered_lanes else cautious_to
+        # Caution marks entries as started, and one that is given back after that would leave a lane's order. Where
+        # every attempt is committed before it begins, what killed a worker is known by its starts: only that waits.
+        self._cautious[lane] = 0 if self._ordered_lanes or self._commits_first else cautious_to
         self._fresh.add(lane)
         self.floors.own([lane])
 

@@ -59,10 +59,14 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     at: str | None = None
     message: str | None = None
 
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
+        """What and where, without the message: for the log."""
         text = f"{self.kind} ({self.code})" if self.code else self.kind
-        text = f"{text} at {self.at}" if self.at else text
-        return f"{text}: {self.message}" if self.message else text
+        return f"{text} at {self.at}" if self.at else text
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}" if self.message else self.place
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -80,6 +84,10 @@ class Died(msgspec.Struct, frozen=True):
     """A dead letter already, made by the destination itself in a transaction of its own."""
 
     fault: Fault
+
+
+class Postponed(msgspec.Struct, frozen=True):
+    """Scheduled already, by the destination itself in a transaction of its own."""
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -110,9 +118,10 @@ class Held(msgspec.Struct, frozen=True):
     """Not tried, or not finished, for a reason outside the entry: read it again later, in its place."""
 
 
-Outcome = Sent | Settled | Died | Failed | Rejected | Parked | Unavailable | Held
+Outcome = Sent | Settled | Died | Postponed | Failed | Rejected | Parked | Unavailable | Held
 SENT = Sent()
 SETTLED = Settled()
+POSTPONED = Postponed()
 HELD = Held()
 
 

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from postlude.core.sqlstate import sqlstate_of, wrapped
-from postlude.errors import ConnectionClosed, DatabaseBusy, NotInTransaction, PostludeError, SchemaMissing
+from postlude.errors import (
+    ConnectionClosed,
+    DatabaseBusy,
+    DatabaseUnavailable,
+    NotInTransaction,
+    PostludeError,
+    SchemaMissing,
+)
 
 UNDEFINED_TABLE = "42P01"
 FAILED_TRANSACTION = "25P02"
@@ -83,6 +90,8 @@ def _meaning_on_sqlite(error: sqlite3.Error) -> PostludeError | None:
         return DatabaseBusy("this transaction began by reading, and somebody else has written since")
     if code & 0xFF == sqlite3.SQLITE_BUSY:
         return DatabaseBusy("somebody else is writing to this database")
+    if code & 0xFF in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
+        return DatabaseUnavailable(f"this database cannot be read or written: {error}")
     if "no such table: postlude_" in str(error):
         return SchemaMissing(f"the Postlude schema is not in this database: {error}")
     if isinstance(error, sqlite3.ProgrammingError) and "closed database" in str(error):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,14 @@ from uuid import UUID
 import msgspec
 
 from postlude.core.sqlstate import is_outage, sqlstate_of
-from postlude.errors import ConnectionClosed, DatabaseUnavailable, IdConflict, PostludeError, Unreadable
+from postlude.errors import (
+    ConnectionClosed,
+    DatabaseUnavailable,
+    IdConflict,
+    KeysUnavailable,
+    PostludeError,
+    Unreadable,
+)
 from postlude.inbox.consumers import Consumer
 from postlude.inbox.interpreting import Interpreting, Position
 from postlude.inbox.unreadable import as_it_came
@@ -20,7 +27,7 @@ from postlude.outbox.outbox import Handles
 from postlude.ports.append import Prepared
 from postlude.ports.broker import Received
 from postlude.ports.receiving import Taken
-from postlude.ports.store import Scripts
+from postlude.ports.scripts import Scripts
 
 SERIALISATION = ("40001", "40P01")
 TRIES = 5
@@ -33,6 +40,8 @@ class AcceptingParts(msgspec.Struct, frozen=True):
     scripts: Scripts
     handles: Handles
     transaction: Callable[[], AbstractAsyncContextManager[Any]]
+    seal: Callable[[Any, Sequence[Prepared]], Awaitable[Sequence[Prepared]]]
+    """On a handle: as events are to be stored."""
 
 
 class Accepting:
@@ -52,6 +61,8 @@ class Accepting:
             return await self._accept(received, position, oldest)
         except DatabaseUnavailable:
             raise
+        except KeysUnavailable as error:
+            raise DatabaseUnavailable(str(error.args[0]), hint=error.hint) from error  # it is tried again just so
         except Exception as error:
             if is_outage(error) or isinstance(error, ConnectionClosed):
                 raise DatabaseUnavailable(f"the database went away ({type(error).__name__})") from error
@@ -95,7 +106,8 @@ class Accepting:
         for _ in range(TRIES):
             try:
                 async with self._parts.transaction() as handle:
-                    return await self._parts.handles.adapter(handle).play(handle, self._parts.scripts.receive(taken))
+                    sealed = msgspec.structs.replace(taken, events=await self._parts.seal(handle, taken.events))
+                    return await self._parts.handles.adapter(handle).play(handle, self._parts.scripts.receive(sealed))
             except Exception as error:
                 if sqlstate_of(error) not in SERIALISATION:
                     raise

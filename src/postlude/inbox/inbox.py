@@ -9,7 +9,7 @@ from postlude.core.identity import identity
 from postlude.errors import ConfigurationError
 from postlude.outbox.installed import Installed
 from postlude.outbox.outbox import Handles
-from postlude.ports.store import Scripts
+from postlude.ports.scripts import Scripts
 
 MAX_NAME = 200
 

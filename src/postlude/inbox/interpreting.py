@@ -17,6 +17,8 @@ from postlude.core.event import EventSpec, as_key
 from postlude.core.identity import identity
 from postlude.core.incoming import Incoming, read_message
 from postlude.core.lanes import lane_of
+from postlude.core.sealed import shape_of
+from postlude.core.sealing import HEADER
 from postlude.core.upcast import decode_event
 from postlude.core.uuid7 import time_of
 from postlude.errors import BeyondWindow, PayloadTooLarge, UnknownEvent, Unreadable
@@ -114,12 +116,13 @@ class Interpreting:
             max_attempts=None,
             available_at=None,
             routes=tuple(Route(interest.destination, lane, key) for interest in wanting),
+            seals=wanting[0].spec if HEADER in incoming.headers or shape_of(wanting[0].spec) is not None else None,
         )
 
     def _looked_up(self, spec: EventSpec, incoming: Incoming) -> tuple[str | None, tuple[str, ...]]:
         """Key and subjects. Only what the message does not say is looked for in its payload, which is not free."""
-        if not spec.subjects and (incoming.key is not None or spec.key is None):
-            return incoming.key, ()
+        if HEADER in incoming.headers or (not spec.subjects and (incoming.key is not None or spec.key is None)):
+            return incoming.key, ()  # what is sealed is looked into when it is stored
         try:
             event = decode_event(spec, incoming.version, incoming.payload)
         except Exception:  # noqa: BLE001 - its handler meets the same error, and makes a dead letter of it

@@ -13,7 +13,10 @@ from postlude.errors import ConfigurationError, NotFound
 from postlude.insight.bulk import Bulk, Told
 from postlude.insight.insight import as_uuid
 from postlude.insight.window import Window
-from postlude.ports.store import Child, Filter, Operating, Operation, Operations, Reading, Records
+from postlude.ports.operating import Operating, Operation, Operations
+from postlude.ports.reading import Reading
+from postlude.ports.records import Filter, Records
+from postlude.ports.settling import Child
 
 BATCH = 1000
 Which = Sequence[UUID | str] | Filter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID, uuid4
 
 from msgspec import structs
@@ -11,7 +11,10 @@ from postlude.core.lanes import lane_of
 from postlude.core.lifecycle import Status
 from postlude.errors import NotFound, OperationRunning
 from postlude.insight.window import Window
-from postlude.ports.store import Child, Filter, Operation, OperationPage, Operations, Reading
+from postlude.ports.operating import Operation, OperationPage, Operations
+from postlude.ports.reading import Reading
+from postlude.ports.records import Filter
+from postlude.ports.settling import Child
 
 PAGE = 1000
 STATUSES: dict[str, tuple[Status, ...]] = {
@@ -19,11 +22,14 @@ STATUSES: dict[str, tuple[Status, ...]] = {
     "discard": (Status.pending, Status.failed, Status.scheduled, Status.dead),
     "bury": (Status.pending, Status.failed, Status.scheduled),
     "replay": (),
+    "reseal": (),
 }
-"""What each action takes; a replay takes stored events, whatever became of them."""
+"""What each action takes; the last two take stored events, whatever became of them."""
 
 Told = Callable[[Operation], None]
 """Called when it begins and after every page, with the operation as it stands then."""
+Turn = Callable[[Operation, OperationPage], Awaitable[Sequence[UUID] | None]]
+"""A page of an action that somebody else knows how to do."""
 
 
 class Bulk:
@@ -34,6 +40,8 @@ class Bulk:
         self._window = window
         self._reading = reading
         self._lanes = lanes
+        self.turns: dict[str, Turn] = {}
+        """By action."""
 
     async def plan(self, action: str, which: Filter, *, actor: str, reason: str, to: str | None = None) -> Operation:
         """What would be done, counted; nothing is stored. A replay of what is too old for its destination is refused."""
@@ -102,6 +110,8 @@ class Bulk:
         return current, list(dict.fromkeys(changed))
 
     async def _turn(self, operation: Operation, page: OperationPage) -> Sequence[UUID] | None:
+        if operation.action in self.turns:
+            return await self.turns[operation.action](operation, page)
         if operation.action != "replay":
             return await self._operations.act(operation, page)
         await self._window.require_page(operation, page.rows)

@@ -11,7 +11,7 @@ import msgspec
 
 from postlude.errors import ConfigurationError, NaiveDatetime
 from postlude.ports.receiving import InboxFilter, Receiving
-from postlude.ports.store import Records
+from postlude.ports.records import Records
 
 MAX_SEEN = 10_000
 

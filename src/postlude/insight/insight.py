@@ -14,8 +14,10 @@ from postlude.core.lifecycle import OPEN, OUTCOMES, Status
 from postlude.core.outcome import Fault
 from postlude.errors import ConfigurationError, NaiveDatetime, NotFound
 from postlude.insight.consumers import ConsumerView, Inboxes, SeenView
+from postlude.ports.operating import Operation, Operations
+from postlude.ports.ownership import LiveWorker, Ownership
 from postlude.ports.receiving import InboxFilter
-from postlude.ports.store import AuditFilter, Filter, LiveWorker, Operation, Operations, Ownership, Records
+from postlude.ports.records import AuditFilter, Filter, Records
 
 MAX_PAGE = 10_000
 

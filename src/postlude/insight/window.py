@@ -10,7 +10,8 @@ from uuid import UUID
 from msgspec import structs
 
 from postlude.errors import BeyondWindow
-from postlude.ports.store import Operation, Operations, Records
+from postlude.ports.operating import Operation, Operations
+from postlude.ports.records import Records
 
 NAMED = 3
 """Of the events that are too old, so many are named."""

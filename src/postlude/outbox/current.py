@@ -11,6 +11,7 @@ import msgspec
 
 from postlude.core.delivery import StoredEvent
 from postlude.core.envelope import TRACEPARENT
+from postlude.ports.trace import tracing
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -31,8 +32,10 @@ def cause() -> Cause | None:
 
 @contextmanager
 def handling(event: StoredEvent) -> Iterator[None]:
-    token = _cause.set(Cause(event.event_id, event.correlation_id, event.headers.get(TRACEPARENT), event.saga_id))
+    parent = event.headers.get(TRACEPARENT)
+    token = _cause.set(Cause(event.event_id, event.correlation_id, parent, event.saga_id))
     try:
-        yield
+        with tracing(parent):
+            yield
     finally:
         _cause.reset(token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Unpack
 from uuid import UUID
 
@@ -12,7 +13,8 @@ from postlude.outbox.options import AppendOptions
 from postlude.outbox.prepare import Message, Preparing
 from postlude.ports.append import Prepared
 from postlude.ports.enlist import Adapter
-from postlude.ports.store import Scripts
+from postlude.ports.privacy import Sealing
+from postlude.ports.scripts import Scripts
 
 
 class Handles:
@@ -57,7 +59,9 @@ class Outbox:
         handles: Handles,
         *,
         appended: Callable[[], None],
+        sealing: Sealing | None = None,
     ) -> None:
+        self._sealing = sealing
         self._preparing = preparing
         self._installed = installed
         self._scripts = scripts
@@ -87,9 +91,17 @@ class Outbox:
 
     async def write(self, tx: Any, prepared: Sequence[Prepared]) -> list[UUID]:
         """Append what is prepared already, in one statement."""
+        if any(one.seals is not None for one in prepared):
+            prepared = await self.seal(tx, prepared)
         ids = await self._handles.adapter(tx).play(tx, self._scripts.append(prepared))
         self.hint()
         return ids
+
+    async def seal(self, tx: Any, prepared: Sequence[Prepared]) -> Sequence[Prepared]:
+        """As it is to be stored."""
+        if self._sealing is None or all(one.seals is None for one in prepared):
+            return prepared
+        return await self._sealing.seal(partial(self._handles.adapter(tx).play, tx), prepared)
 
     def hint(self) -> None:
         """Somebody appended: whoever works should look."""

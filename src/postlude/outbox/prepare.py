@@ -15,6 +15,8 @@ from postlude.core.codec import CONTENT_TYPE, digest, encode
 from postlude.core.delivery import PRIORITIES
 from postlude.core.envelope import TRACEPARENT, check_headers, traceparent
 from postlude.core.event import TEXT, EventSpec, as_key, spec_of
+from postlude.core.sealed import shape_of
+from postlude.core.undeclared import require_declared
 from postlude.core.uuid7 import time_of, uuid7
 from postlude.errors import (
     ConfigurationError,
@@ -84,6 +86,7 @@ class Preparing:
         if message.priority not in PRIORITIES:
             raise ConfigurationError(f"priority is high, normal or low, not {message.priority!r}")
         payload = encode(event)
+        require_declared(spec, event)
         if len(payload) > self._max_bytes:
             raise PayloadTooLarge(f"{spec.type} has {len(payload)} bytes; payload.max_bytes is {self._max_bytes}")
         event_id = _id(message.id)
@@ -120,6 +123,7 @@ class Preparing:
             max_attempts=_attempts(message.max_attempts),
             available_at=_aware(message.available_at),
             routes=routes,
+            seals=None if shape_of(spec) is None else spec,
         )
 
 

@@ -13,6 +13,7 @@ from postlude.core.event import EventSpec, as_key, fields_of, spec_of
 from postlude.core.lanes import lane_of
 from postlude.core.outcome import Policy
 from postlude.core.retry import Retry
+from postlude.core.sealed import is_sealed_field
 from postlude.errors import ConfigurationError
 from postlude.outbox.handlers import Handler
 from postlude.ports.append import Route
@@ -27,6 +28,7 @@ class BrokerRoute(msgspec.Struct, frozen=True):
     to: str
     topic: str | None
     key: str | None
+    open_sealed: bool = False
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -121,6 +123,18 @@ class Routes:
 
         return choose
 
+    def opens(self, destination: str) -> Callable[[StoredEvent], bool] | None:
+        """Says whether an event goes there opened; None: none does. Likewise."""
+        given = {route.type: route.open_sealed for route in self._routes if route.to == destination}
+        if not any(given.values()):
+            return None
+        return lambda event: given[event.type] if event.type in given else given.get(EVERYTHING, False)
+
+    def subscribed(self) -> Iterator[EventSpec]:
+        """The classes that somebody takes in this process."""
+        yield from (handler.spec for handler in self.handlers.values())
+        yield from (one.spec for one in self._subscriptions.values())
+
     def _chose_topic(self, event: StoredEvent) -> bool:
         spec = self._specs.get(event.type)
         return spec is not None and event.topic != spec.topic
@@ -161,13 +175,18 @@ class Routes:
         return Policy(retry, on_dead == "block")
 
 
-def route_of(event: Any, to: str, topic: str | None, key: str | None) -> BrokerRoute:
+def route_of(event: Any, to: str, topic: str | None, key: str | None, *, open_sealed: bool = False) -> BrokerRoute:
     """A route for an event class, or for every event (`"*"`)."""
     if event == EVERYTHING:
         if key is not None:
             raise ConfigurationError("a route for every event cannot name a key field")
-        return BrokerRoute(EVERYTHING, to, topic, None)
+        return BrokerRoute(EVERYTHING, to, topic, None, open_sealed)
     spec = spec_of(event)
     if key is not None and key not in fields_of(spec.cls):
         raise ConfigurationError(f"{spec.cls.__qualname__} has no field {key!r} to be the key of its route")
-    return BrokerRoute(spec.type, to, topic, key)
+    if key is not None and is_sealed_field(spec.cls, key):
+        raise ConfigurationError(
+            f"{spec.cls.__qualname__}.{key} is sealed, and a key is stored in clear",
+            hint="Order by a field that is not personal: an id of your own.",
+        )
+    return BrokerRoute(spec.type, to, topic, key, open_sealed)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from postlude.core.event import EventSpec
 from postlude.errors import IdConflict
 
 
@@ -64,6 +65,14 @@ class Prepared(msgspec.Struct, frozen=True):
     max_attempts: int | None
     available_at: datetime | None
     routes: tuple[Route, ...]
+    also: tuple[bytes, ...] = ()
+    """Digests that mean the same content: keyed by another key, or by none."""
+    seals: EventSpec | None = None
+    """Its class, when something of it is sealed or may have to be."""
+
+    def is_as(self, digest: bytes | None) -> bool:
+        """Is that the digest of the same content?"""
+        return digest == self.digest or digest in self.also
 
     @property
     def status(self) -> str:

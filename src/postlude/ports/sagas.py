@@ -27,6 +27,8 @@ class SagaAudit(msgspec.Struct, frozen=True):
     saga_id: UUID
     reason: str
     detail: dict[str, Any]
+    old_status: str | None = None
+    new_status: str | None = None
 
 
 class Advanced(msgspec.Struct, frozen=True):

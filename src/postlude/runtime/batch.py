@@ -20,6 +20,7 @@ from postlude.core.outcome import (
     Outcome,
     Parked,
     Policy,
+    Postponed,
     Rejected,
     Sent,
     Settled,
@@ -29,10 +30,12 @@ from postlude.core.outcome import (
     judge,
 )
 from postlude.core.ready import Turn
+from postlude.core.redaction import is_redacted
 from postlude.errors import DatabaseUnavailable, PostludeError
 from postlude.ports.clock import Clock
 from postlude.ports.destination import Destination, Entry
-from postlude.ports.store import Reading, Settling
+from postlude.ports.reading import Reading
+from postlude.ports.settling import Settling
 from postlude.runtime.breaker import Breaker
 from postlude.runtime.outage import Outage
 from postlude.runtime.prefetch import Prefetch
@@ -43,6 +46,7 @@ T = TypeVar("T")
 
 RETRY_FIRST, RETRY_LONGEST = 0.05, 5.0
 _MISSING = Fault("EventMissing", "delivery.event_missing")
+_REDACTED = Fault("Redacted", "delivery.redacted")
 _POISON = Fault("Poison", "delivery.poison")
 
 
@@ -158,14 +162,15 @@ class Batch:
         return [one for one in batch if one.seq not in refused]
 
     async def _load(self, batch: list[Delivery]) -> list[Entry]:
-        """Events by id, after the deliveries; one that is missing becomes a dead letter that says so."""
+        """Events by id, after the deliveries; one that is missing becomes a dead letter that says so. So does one that
+        was redacted since its delivery was read, if that is still there: nothing redacted is ever delivered."""
         events = await self._way.prefetch.take([delivery.event_id for delivery in batch])
         entries = []
         stopped: set[str] = set()
         for delivery in batch:
             event = events.get(delivery.event_id)
-            if event is None:
-                self._judge(delivery, Rejected(_MISSING), None)
+            if event is None or is_redacted(event.headers):
+                self._judge(delivery, Rejected(_MISSING if event is None else _REDACTED), None)
                 stopped.update(filter(None, [delivery.key]))
             elif delivery.key in stopped:
                 self._give_back(delivery)
@@ -210,6 +215,9 @@ class Batch:
                 breaker.succeed()
                 self._conclude([delivery])
                 self._parts.watchers.died(self._way.name, delivery, fault)
+            case Postponed():
+                breaker.succeed()
+                self._conclude([delivery])
             case Failed() | Rejected() | Parked():
                 if not self._is_broken:
                     breaker.succeed()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import traceback
 
-from postlude.core.outcome import HELD, Failed, Fault, Outcome, Park, Parked, Reject, Rejected
+from postlude.core.outcome import HELD, Failed, Fault, Outcome, Park, Parked, Reject, Rejected, Unavailable
 from postlude.core.sqlstate import sqlstate_of, wrapped
 from postlude.errors import (
+    CannotOpen,
     ConfigurationError,
     ConnectionClosed,
     ContractViolation,
     DatabaseUnavailable,
+    KeysUnavailable,
     PostludeError,
     UnknownEvent,
     Unroutable,
@@ -20,7 +22,7 @@ from postlude.ports.destination import Entry
 
 log = logging.getLogger("postlude.handling")
 
-REJECTED = (Reject, ContractViolation, ConfigurationError, UnknownEvent, Unroutable)
+REJECTED = (Reject, CannotOpen, ContractViolation, ConfigurationError, UnknownEvent, Unroutable)
 """No further attempt could help."""
 NOT_THEIRS = (
     "asyncio", "asyncpg", "psycopg", "aiosqlite", "postlude.enlist", "postlude.outbox", "postlude.runtime",
@@ -42,6 +44,8 @@ def outcome_of(error: Exception, name: str, entry: Entry, *, keep_messages: bool
         return Parked(error.until)
     if isinstance(error, REJECTED):
         return Rejected(fault_of(error, keep_messages=keep_messages))
+    if isinstance(error, KeysUnavailable):
+        return Unavailable(fault_of(error, keep_messages=keep_messages))
     if is_transient(error):
         log.info("%s: %s is no fault of the entry; it is tried again", name, type(error).__name__)
         return HELD

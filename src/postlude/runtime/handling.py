@@ -7,6 +7,7 @@ from typing import Any
 
 from postlude.core.delivery import Fence
 from postlude.core.outcome import SETTLED, Err, Ok, Outcome, Rejected
+from postlude.core.sealing import HEADER
 from postlude.core.upcast import decode_event
 from postlude.outbox.current import handling
 from postlude.outbox.handlers import Handler
@@ -15,6 +16,7 @@ from postlude.runtime.calling import Calling
 from postlude.runtime.context import Context
 from postlude.runtime.faults import fault_of, outcome_of
 from postlude.runtime.lending import CALL_MARGIN, Lending, LendingParts, OverEarly
+from postlude.runtime.opening import plain
 from postlude.runtime.transactions import Opening
 
 GRACE = 5.0
@@ -57,6 +59,12 @@ class HandlerDestination:
 
     async def _one(self, entry: Entry, fence: Fence) -> Outcome:
         keep = self._parts.keep_messages
+        is_sealed = HEADER in entry.event.headers
+        try:
+            entry = Entry(entry.delivery, await plain(entry.event, self._parts.open))
+        except Exception as error:  # noqa: BLE001 - a key service, or the database
+            return outcome_of(error, self._handler.name, entry, keep_messages=keep)
+        keep = keep and not is_sealed  # a message would hold what was opened, and outlive its key
         try:
             event = decode_event(self._handler.spec, entry.event.version, entry.event.payload)
         except Exception as error:  # noqa: BLE001 - an upcast may raise anything; the stored bytes will not change
@@ -67,7 +75,7 @@ class HandlerDestination:
                 await work(entry, event, fence)
             await self._lending.require_commits(entry)
         except OverEarly as error:
-            return await self._lending.after_the_end(error, entry)
+            return await self._lending.after_the_end(error, entry, keep_messages=keep)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is its entry's outcome
             return outcome_of(error, self._handler.name, entry, keep_messages=keep)
         self._lending.forget(entry)

@@ -15,12 +15,16 @@ import msgspec
 from postlude.core.at_once import at_once
 from postlude.core.delivery import Delivery, Fence
 from postlude.core.outcome import HELD, SETTLED, Outcome, Rejected
+from postlude.core.statement import Script
 from postlude.errors import ConfigurationError, ContractViolation, DatabaseUnavailable, NotInTransaction
 from postlude.outbox.outbox import Handles, Outbox
 from postlude.ports.destination import Entry
 from postlude.ports.enlist import Ended
-from postlude.ports.store import Scripts, Settling, Story
-from postlude.runtime.faults import Taken, fault_of, outcome_of
+from postlude.ports.records import Story
+from postlude.ports.scripts import Scripts
+from postlude.ports.settling import Settling
+from postlude.runtime.faults import Taken, fault_of, is_transient, outcome_of
+from postlude.runtime.opening import Open
 from postlude.runtime.threads import Threads
 from postlude.runtime.transactions import Opening, Transactions
 
@@ -47,6 +51,8 @@ class LendingParts(msgspec.Struct, frozen=True):
     abandon: Callable[[Any], None]
     """Takes a transaction's handle away from a thread that hangs."""
     threads: Threads
+    open: Open
+    """Events that are sealed."""
     keep_messages: bool
     transaction_limit: float | None = None
     """SQLite has one writer: how long a handler may hold it."""
@@ -121,9 +127,11 @@ class Lending:
                     raise
                 raise DatabaseUnavailable("the connection was lost in a handler's transaction") from error
 
+    async def play(self, handle: Any, script: Script[T]) -> T:
+        return await self._parts.handles.adapter(handle).play(handle, script)
+
     async def settle(self, handle: Any, delivery: Delivery, fence: Fence, idle: float) -> None:
-        adapter = self._parts.handles.adapter(handle)
-        if not await adapter.play(handle, self._parts.scripts.settle_handled(fence, delivery, idle)):
+        if not await self.play(handle, self._parts.scripts.settle_handled(fence, delivery, idle)):
             raise Taken
 
     async def lend(
@@ -150,7 +158,9 @@ class Lending:
         for delay in SETTLE_DELAYS:
             try:
                 return await self.bookkeeping(work)
-            except DatabaseUnavailable:
+            except Exception as error:
+                if not is_transient(error):
+                    raise
                 await asyncio.sleep(delay)
         return await self.bookkeeping(work)
 
@@ -177,9 +187,9 @@ class Lending:
             )
         transactions.are_proven = True
 
-    async def after_the_end(self, error: OverEarly, entry: Entry) -> Outcome:
+    async def after_the_end(self, error: OverEarly, entry: Entry, *, keep_messages: bool) -> Outcome:
         """A handler ended its transaction: was the settling committed with it?"""
-        fault = fault_of(error, keep_messages=self._parts.keep_messages)
+        fault = fault_of(error, keep_messages=keep_messages)
         try:
             stored = msgspec.json.encode(fault).decode()
             is_dead = await self._parts.settling.condemn(self._destination, entry.delivery, stored)
@@ -193,7 +203,7 @@ class Lending:
             if self._lost[entry.delivery.seq] < LOST_BY_CHANCE:
                 return HELD
         elif isinstance(error.__cause__, Exception) and not isinstance(error.__cause__, Ended):
-            return outcome_of(error.__cause__, self._name, entry, keep_messages=self._parts.keep_messages)
+            return outcome_of(error.__cause__, self._name, entry, keep_messages=keep_messages)
         self.forget(entry)
         return Rejected(fault)
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from postlude.core.delivery import Fence
 from postlude.core.lanes import quota
-from postlude.ports.store import LiveWorker, OwnedLane, Ownership
+from postlude.ports.ownership import LiveWorker, OwnedLane, Ownership
 
 log = logging.getLogger("postlude.ownership")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from postlude.core.delivery import StoredEvent
-from postlude.ports.store import Reading
+from postlude.ports.reading import Reading
 
 
 class Prefetch:

@@ -16,7 +16,7 @@ from postlude.core.delivery import Delivery, Fence
 from postlude.core.intake import Intake
 from postlude.errors import DatabaseUnavailable
 from postlude.ports.destination import Destination
-from postlude.ports.store import OwnedLane
+from postlude.ports.ownership import OwnedLane
 from postlude.runtime.batch import RETRY_FIRST, RETRY_LONGEST, Batch, RelayParts, Way
 from postlude.runtime.breaker import Breaker
 from postlude.runtime.prefetch import Prefetch
@@ -48,7 +48,10 @@ class Relay:
         self.tried = 0
         self._parts = parts
         self._intake = Intake(
-            ordered_failure=self.terms.ordered_failure, ordered_lanes=self.terms.ordered_lanes, turn=parts.turn
+            ordered_failure=self.terms.ordered_failure,
+            ordered_lanes=self.terms.ordered_lanes,
+            commits_first=self.terms.claim_for is not None,
+            turn=parts.turn,
         )
         self._breaker = Breaker()
         self._prefetch = Prefetch(parts.reading, max(PREFETCH, self.terms.batch))

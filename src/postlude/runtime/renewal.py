@@ -13,7 +13,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from postlude.ports.clock import Clock
-from postlude.ports.store import Lease, Ownership
+from postlude.ports.ownership import Lease, Ownership
 
 log = logging.getLogger("postlude.renewal")
 

@@ -9,7 +9,7 @@ from postlude.core.lanes import ROUTE
 from postlude.core.outcome import HELD, SETTLED, Fault, Outcome, Rejected
 from postlude.ports.append import Route
 from postlude.ports.destination import Entry, Terms
-from postlude.ports.store import Child, Settling
+from postlude.ports.settling import Child, Settling
 
 
 class RouteDestination:

@@ -10,6 +10,8 @@ from datetime import timedelta
 from postlude.core.delivery import Fence
 from postlude.core.outcome import SETTLED, Died, Failed, Fault, Outcome, Parked, Rejected, Settled
 from postlude.core.saga.decision import Work
+from postlude.core.sealed import has_sealed_parts
+from postlude.core.sealing import HEADER
 from postlude.outbox.current import handling
 from postlude.ports.destination import Entry, Terms
 from postlude.runtime.faults import outcome_of
@@ -38,6 +40,8 @@ class SagaDestination:
         self._deciding = Deciding(made, parts)
         self._working = Working(self._deciding, steps)
         self._alone: set[tuple[object, str]] = set()
+        specs = [*self._deciding.arrivals.specs(), *steps.specs()]
+        self._keep_messages = parts.lending.keep_messages and not any(map(has_sealed_parts, specs))
         longest = max((callee.timeout for callee in steps.callees()), default=0.0)
         self.terms = Terms(
             name=destination_of(made.definition.name),
@@ -84,7 +88,11 @@ class SagaDestination:
     # ------------------------------------------------------------ outcomes
 
     def _outcome(self, error: Exception, entry: Entry) -> Outcome:
-        return outcome_of(error, self.terms.name, entry, keep_messages=self._parts.lending.keep_messages)
+        return outcome_of(error, self.terms.name, entry, keep_messages=self._keeps(entry))
+
+    def _keeps(self, entry: Entry) -> bool:
+        """A message would hold what was opened, and outlive its key. A run carries on what its events said."""
+        return self._keep_messages and HEADER not in entry.event.headers
 
     async def _final(self, outcome: Outcome, entry: Entry, fence: Fence, *, blames_hook: bool = False) -> Outcome:
         """At the last attempt the saga is told, in the transaction that ends the delivery: of work that it gave up, of
@@ -119,7 +127,7 @@ class SagaDestination:
 
     async def _after_the_end(self, error: OverEarly, entry: Entry, fence: Fence) -> Outcome:
         """A step ended its transaction. When its writes were committed the delivery is dead already."""
-        outcome = await self._deciding.lending.after_the_end(error, entry)
+        outcome = await self._deciding.lending.after_the_end(error, entry, keep_messages=self._keeps(entry))
         if outcome is not SETTLED:
             return await self._final(outcome, entry, fence)
         if (work := _work_of(entry)) is not None:

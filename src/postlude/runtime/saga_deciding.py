@@ -13,9 +13,10 @@ from postlude.core.saga.instance import Instance
 from postlude.core.saga.signal import Signal, SignalDied
 from postlude.ports.destination import Entry
 from postlude.ports.sagas import Sagas
-from postlude.ports.store import Settling
+from postlude.ports.settling import Settling
 from postlude.runtime.faults import Taken
 from postlude.runtime.lending import CALL_MARGIN, Lending, LendingParts
+from postlude.runtime.opening import plain
 from postlude.runtime.saga_events import Arrivals
 from postlude.saga.applying import Applied, Applying, Stuck
 from postlude.saga.compiled import Compiled
@@ -71,7 +72,7 @@ class Deciding:
 
     async def arrive(self, entry: Entry, fence: Fence) -> Applied | None:
         """A trigger, or what a run waits for."""
-        event = self.arrivals.read(entry.event)
+        event = self.arrivals.read(await plain(entry.event, self.parts.lending.open))
 
         async def arrive(handle: Any) -> Applied | None:
             await self.lending.settle(handle, entry.delivery, fence, CALL_MARGIN)

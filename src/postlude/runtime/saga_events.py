@@ -36,6 +36,10 @@ class Arrivals:
             self._trigger = spec_of(arguments_of(type(made.source))[0])
             self._awaited = {spec.type: spec for spec in map(spec_of, awaited_by(made.source))}
 
+    def specs(self) -> list[EventSpec]:
+        """Of everything that reaches it."""
+        return [*self._awaited.values(), *(() if self._trigger is None else (self._trigger,))]
+
     def read(self, stored: StoredEvent) -> object | None:
         """The event; None: no step of this code waits for its type. Raises whatever an upcast raises."""
         known = dict(self._awaited)

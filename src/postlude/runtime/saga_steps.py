@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from postlude.core.event import SPEC, EventSpec, spec_of
 from postlude.core.outcome import Err, Ok
 from postlude.core.saga.decision import RunStep, RunUndo, SendCommand, SendUndo, Work
 from postlude.core.saga.instance import Instance
@@ -78,6 +79,12 @@ class Steps:
         steps = self._made.definition.steps
         works = [work(step.name, 0, "") for step in steps for work in (RunStep, RunUndo)]
         return [callee for callee in map(self.callee, works) if callee is not None]
+
+    def specs(self) -> list[EventSpec]:
+        """Of the events that its handlers take and may return."""
+        handlers = [one for one in self.callees() if isinstance(one, Handler)]
+        returned = [cls for one in handlers for cls in (*one.returns.ok, *one.returns.err) if SPEC in cls.__dict__]
+        return [*(one.spec for one in handlers), *map(spec_of, returned)]
 
     def callee(self, work: Work) -> Callee | None:
         """Who does it; None: it is sent to a participant, or nobody does it."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from postlude.core.horizon import Horizon
 from postlude.errors import DatabaseUnavailable
 from postlude.ports.clock import Clock
-from postlude.ports.store import Reading
+from postlude.ports.reading import Reading
 from postlude.runtime.outage import Outage
 from postlude.runtime.relay import Relay
 

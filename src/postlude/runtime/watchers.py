@@ -12,7 +12,7 @@ import msgspec
 from postlude.core.delivery import Delivery, Verdict
 from postlude.core.lifecycle import Status
 from postlude.core.outcome import Fault
-from postlude.ports.store import DutyRun
+from postlude.ports.upkeep import DutyRun
 from postlude.runtime.telling import Telling
 
 log = logging.getLogger("postlude.watchers")
@@ -34,8 +34,10 @@ Hook = Callable[[DeadLetter], None]
 class Watchers:
     """Counts what a worker does and calls the hooks in a thread of their own, after the fact is durable."""
 
-    def __init__(self, hooks: list[Hook]) -> None:
+    def __init__(self, hooks: list[Hook], noticed: Hook | None = None) -> None:
+        """`noticed` is ours: called at once, on the event loop."""
         self._telling = Telling("dead-letter", hooks)
+        self._noticed = noticed
         self.counts: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
 
@@ -47,14 +49,13 @@ class Watchers:
             self.counts[f"{verdict.status}:{destination}"] += 1
             if verdict.status is Status.dead:
                 fault = msgspec.json.decode(verdict.error, type=Fault) if verdict.error else None
-                text = str(fault) if fault else None
-                self._tell(DeadLetter(delivery.event_id, destination, delivery.key, verdict.attempts, text))
+                self._tell(delivery, destination, verdict.attempts, fault)
 
     def died(self, destination: str, delivery: Delivery, fault: Fault) -> None:
         """The destination made a dead letter of it."""
         self.counts[f"{Status.dead}:{destination}"] += 1
         attempts = delivery.attempts + (0 if delivery.started else 1)
-        self._tell(DeadLetter(delivery.event_id, destination, delivery.key, attempts, str(fault)))
+        self._tell(delivery, destination, attempts, fault)
 
     def unavailable(self, destination: str) -> None:
         self.counts[f"unavailable:{destination}"] += 1
@@ -73,12 +74,11 @@ class Watchers:
         """Let the hooks finish what waits, within reason."""
         self._telling.close(timeout)
 
-    def _tell(self, letter: DeadLetter) -> None:
-        log.error(
-            "dead letter: event %s for %s after %d attempts: %s",
-            letter.event_id,
-            letter.destination,
-            letter.attempts,
-            letter.error,
-        )
+    def _tell(self, delivery: Delivery, destination: str, attempts: int, fault: Fault | None) -> None:
+        # A message is for whoever asked to have it kept; the log may go anywhere.
+        place = fault.place if fault else None
+        log.error("dead letter: event %s for %s after %d attempts: %s", delivery.event_id, destination, attempts, place)
+        letter = DeadLetter(delivery.event_id, destination, delivery.key, attempts, str(fault) if fault else None)
         self._telling.tell(letter)
+        if self._noticed is not None:
+            self._noticed(letter)

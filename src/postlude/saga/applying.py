@@ -134,7 +134,8 @@ class Applying:
         if decision.ignored is not None:
             await self.play(tx, self.scripts.note(instance.id, instance.version, history))
         elif len(prepared) == 1 and len(prepared[0].routes) == 1:
-            advance = self.scripts.advance(instance, history, prepared[0], was=instance.version - 1)
+            (message,) = await self.outbox.seal(tx, prepared)
+            advance = self.scripts.advance(instance, history, message, was=instance.version - 1)
             self.outbox.hint()
             return await self.play(tx, advance)
         elif not await self.play(tx, self.scripts.write(instance, history, was=instance.version - 1)):
@@ -171,8 +172,9 @@ class Applying:
             await self.play(tx, self.scripts.cancel(destination_of(decision.instance.name), sorted(ids)))
 
     async def _audit_stuck(self, tx: Any, instance: Instance, stuck: ReportStuck) -> None:
-        detail = {"name": instance.name, "process_id": instance.process_id, "step": stuck.step or ""}
-        await self.play(tx, self.scripts.audit(SagaAudit("saga", "saga stuck", instance.id, stuck.code, detail)))
+        detail = {"name": instance.name, "step": stuck.step or ""}
+        entry = SagaAudit("saga", "saga stuck", instance.id, stuck.code, detail, None, str(instance.status))
+        await self.play(tx, self.scripts.audit(entry))
 
 
 def fitting(made: Compiled, instance: Instance) -> Instance:

@@ -174,11 +174,15 @@ class SagaService:
             raise StaleVersion(f"saga {saga_id} changed again and again meanwhile")
         if applied.decision.ignored is not None:
             raise SagaRefused(applied.decision.why or "the order cannot be followed")
-        detail = {"name": instance.name, "process_id": instance.process_id, "status": instance.status}
+        detail: dict[str, Any] = {"name": instance.name, "status": instance.status}
         if isinstance(order, RetryStep | SkipStep) and order.step is not None:
             detail["step"] = order.step
+        if isinstance(order, SkipStep):
+            detail["value"] = order.value is not None  # whether there was one: it may be anything
         action = f"saga {type(order).__name__.removesuffix('Step').lower()}"
-        await applying.play(tx, applying.scripts.audit(SagaAudit(order.actor, action, saga_id, order.reason, detail)))
+        statuses = str(instance.status), str(applied.decision.instance.status)
+        entry = SagaAudit(order.actor, action, saga_id, order.reason, detail, *statuses)
+        await applying.play(tx, applying.scripts.audit(entry))
         return applied
 
     # ------------------------------------------------------------ inside

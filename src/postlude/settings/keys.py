@@ -16,7 +16,7 @@ ANY = "*"
 _PLACEHOLDERS = {"databases": "NAME", "brokers": "NAME", "consumers": "NAME", "types": "TYPE", "options": "OPTION"}
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
-NOT_USED_YET = ("optimistic", "calls", "http", "privacy")
+NOT_USED_YET = ("optimistic", "http")
 """Tables whose part of Postlude is still to come: read and checked, and without effect."""
 
 

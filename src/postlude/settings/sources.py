@@ -14,6 +14,8 @@ from postlude.settings.keys import Path, flat, spelled, written
 
 PREFIX = "POSTLUDE_"
 _NOT_OURS = (f"{PREFIX}TEST_", f"{PREFIX}BENCH_")
+_KEYS = f"{PREFIX}KEYS"
+"""Keys are read where they are needed, and shown nowhere."""
 FILES = {"postlude.toml": ("postlude",), "pyproject.toml": ("tool", "postlude")}
 """The first one that says something counts."""
 
@@ -64,7 +66,7 @@ def from_environment(environ: Mapping[str, str]) -> list[Given]:
     return [
         Given(tuple(name.removeprefix(PREFIX).lower().split("__")), value, Origin("environment", name))
         for name, value in sorted(environ.items())
-        if name.startswith(PREFIX) and not name.startswith(_NOT_OURS) and value.strip()
+        if name.startswith(PREFIX) and not name.startswith(_NOT_OURS) and name != _KEYS and value.strip()
     ]
 
 

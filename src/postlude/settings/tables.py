@@ -85,6 +85,11 @@ class WorkerSettings(Group, frozen=True, kw_only=True):
     shutdown_timeout: Seconds = 30
 
 
+class ErasureSettings(Group, frozen=True, kw_only=True):
+    deadline_days: Annotated[int, Kind(unit=DAYS, least=1, most=3650)] = 30
+    pending: Literal["publish_first", "discard"] = "publish_first"
+
+
 class OptimisticSettings(Group, frozen=True, kw_only=True):
     enabled: bool = False
     timeout: Seconds = 2.0
@@ -155,6 +160,10 @@ class RetentionSettings(Group, frozen=True, kw_only=True):
     partitions_ahead_days: Annotated[int, Kind(unit=DAYS, least=1, most=366)] = 14
 
 
+class AuditSettings(Group, frozen=True, kw_only=True):
+    file: str | None = None
+
+
 class InboxSettings(Group, frozen=True, kw_only=True):
     retention_hours: Hours = 720
     replay_window_hours: Hours = 720
@@ -188,6 +197,7 @@ class ErrorSettings(Group, frozen=True, kw_only=True):
 
 class PrivacySettings(Group, frozen=True, kw_only=True):
     mask: bool = True
+    keys_file: str | None = None
 
 
 class HttpSettings(Group, frozen=True, kw_only=True):

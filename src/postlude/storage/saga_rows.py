@@ -11,6 +11,7 @@ from postlude.core.event import as_key
 from postlude.core.saga.instance import Instance, Phase
 from postlude.errors import NotEncodable
 from postlude.ports.sagas import SagaAudit
+from postlude.ports.trace import trace_id
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Instance).decode
@@ -53,14 +54,21 @@ def storable(text: str | None) -> str | None:
 
 
 def audit(entry: SagaAudit) -> dict[str, Any]:
-    detail = msgspec.json.encode({name: storable(str(value)) for name, value in entry.detail.items()})
+    detail = msgspec.json.encode({name: _plain(value) for name, value in entry.detail.items()})
     return {
         "actor": storable(entry.actor),
         "action": entry.action,
         "target": str(entry.saga_id),
         "reason": storable(entry.reason),
         "detail": detail.decode(),
+        "trace_id": trace_id(),
+        "old_status": entry.old_status,
+        "new_status": entry.new_status,
     }
+
+
+def _plain(value: object) -> str | int | bool | None:
+    return value if isinstance(value, bool | int) else storable(str(value))
 
 
 def at(given: Instance) -> str | None:

@@ -1,4 +1,4 @@
-"""Loads a dialect's named queries from their text file."""
+"""Loads a dialect's named queries from its text files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _NAME = re.compile(r"^-- name: ([a-z0-9_]+)$", re.MULTILINE)
 
 
 def load(package: str, *, schema: str | None = None) -> Mapping[str, Statement]:
-    """The statements of `queries.sql` in a package, by name, with the schema put in."""
-    text = resources.files(package).joinpath("queries.sql").read_text("utf-8")
+    """The statements of the `.sql` files in a package, by name, with the schema put in."""
+    files = sorted(file.name for file in resources.files(package).iterdir() if file.name.endswith(".sql"))
+    text = "\n".join(resources.files(package).joinpath(name).read_text("utf-8") for name in files)
     return {name: Statement(name, qualify(sql, schema)) for name, sql in parse(text).items()}
 
 

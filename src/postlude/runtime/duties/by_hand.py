@@ -14,7 +14,8 @@ import msgspec
 
 from postlude.errors import DutyTaken, NotFound
 from postlude.ports.clock import Clock
-from postlude.ports.store import DutyRun, OwnedLane, Ownership, Upkeep
+from postlude.ports.ownership import OwnedLane, Ownership
+from postlude.ports.upkeep import DutyRun, Upkeep
 from postlude.runtime.duties.duty import PREFIX, Duty
 from postlude.runtime.renewal import Renewal
 

@@ -13,7 +13,8 @@ import msgspec
 
 from postlude.core.delivery import Fence
 from postlude.errors import PostludeError
-from postlude.ports.store import DutyRun, OwnedLane, Upkeep
+from postlude.ports.ownership import OwnedLane
+from postlude.ports.upkeep import DutyRun, Upkeep
 from postlude.runtime.watchers import Watchers
 
 log = logging.getLogger("postlude.duties")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from postlude.ports.store import Upkeep
+from postlude.ports.upkeep import Upkeep
 from postlude.runtime.duties.duty import Duty, Round
 
 log = logging.getLogger("postlude.duties")

@@ -6,7 +6,7 @@ import logging
 
 import msgspec
 
-from postlude.ports.store import Upkeep
+from postlude.ports.upkeep import Upkeep
 from postlude.runtime.duties.duty import Duty, Round
 
 log = logging.getLogger("postlude.duties")

@@ -10,7 +10,7 @@ from postlude.core.saga.explain import explain
 from postlude.core.saga.instance import Instance, Phase
 from postlude.core.saga.plan import fit, misfit
 from postlude.ports.sagas import Sagas
-from postlude.ports.store import Upkeep
+from postlude.ports.upkeep import Upkeep
 from postlude.runtime.duties.duty import Duty, Round
 from postlude.saga.registry import Registry
 

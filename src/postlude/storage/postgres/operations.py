@@ -9,12 +9,20 @@ from uuid import UUID
 
 import msgspec
 
-from postlude.ports.store import Child, Filter, Operation, OperationPage
+from postlude.core.sealing import prefix_of
+from postlude.ports.operating import Operation, OperationPage
+from postlude.ports.privacy import Resealed
+from postlude.ports.records import Filter
+from postlude.ports.settling import Child
+from postlude.ports.trace import trace_id
 from postlude.storage.postgres.connection import Database
 from postlude.storage.postgres.records import BURIED
+from postlude.storage.postgres.rows import event
 
 MOST_AT_ONCE = 16_000
 """Events made in one millisecond that are still put in order."""
+RESEALED_AT_ONCE = 100
+"""Each with its payload."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -54,6 +62,8 @@ class PostgresOperations:
     async def count(self, operation: Operation, statuses: Sequence[str]) -> int:
         if operation.action == "replay":
             found = await self._database.fetch("count_events", **_events(operation, UUID(int=0)))
+        elif operation.action == "reseal":
+            found = await self._database.fetch("count_sealed", **_sealed(operation))
         else:
             values = _deliveries(operation, statuses)
             found = await self._database.fetch("count_open", **(values | {"after": 0}))
@@ -62,6 +72,8 @@ class PostgresOperations:
     async def page(self, operation: Operation, statuses: Sequence[str], limit: int) -> OperationPage:
         if operation.action == "replay":
             return await self._event_page(operation, limit)
+        if operation.action == "reseal":
+            return await self._sealed_page(operation, min(limit, RESEALED_AT_ONCE))
         found = await self._database.fetch("open_page", limit=limit, **_deliveries(operation, statuses))
         rows = [dict(row) for row in found]
         return OperationPage(rows, str(rows[-1]["seq"]) if rows else operation.cursor)
@@ -91,6 +103,21 @@ class PostgresOperations:
         )
         return _changed(found)
 
+    async def reseal(
+        self, operation: Operation, page: OperationPage, resealed: Sequence[Resealed]
+    ) -> Sequence[UUID] | None:
+        found = await self._database.fetch(
+            "reseal",
+            event_ids=[one.event_id for one in resealed],
+            payloads=[one.payload for one in resealed],
+            digests=[one.digest for one in resealed],
+            headers=[one.header for one in resealed],
+            olds=[one.was for one in resealed],
+            key=operation.destination,
+            **_step(operation, page),
+        )
+        return _changed(found)
+
     async def resume(self, id: UUID, *, actor: str, reason: str) -> bool:
         return bool(await self._database.fetch("resume_operation", id=id, actor=actor, reason=reason))
 
@@ -100,6 +127,12 @@ class PostgresOperations:
             "end_operation", id=operation.id, status=status, was=was, actor=actor, reason=reason
         )
         return bool(found)
+
+    async def _sealed_page(self, operation: Operation, limit: int) -> OperationPage:
+        after = UUID(operation.cursor) if operation.cursor else UUID(int=0)
+        found = await self._database.fetch("sealed_page", after=after, limit=limit, **_sealed(operation))
+        rows = [{"event_id": row[0], "event": event(row)} for row in found]
+        return OperationPage(rows, str(rows[-1]["event_id"]) if rows else operation.cursor)
 
     async def _event_page(self, operation: Operation, limit: int) -> OperationPage:
         """By id, which is by time. Ids of one millisecond have no order among themselves, so a page never ends between
@@ -143,6 +176,10 @@ def _events(operation: Operation, after: UUID) -> dict[str, Any]:
     return {**msgspec.structs.asdict(operation.filter), "after": after, "began": operation.created_at}
 
 
+def _sealed(operation: Operation) -> dict[str, Any]:
+    return {"sealed": prefix_of(), "wanted": prefix_of(operation.destination)}
+
+
 def _step(operation: Operation, page: OperationPage) -> dict[str, Any]:
     return {
         "operation": operation.id,
@@ -150,6 +187,7 @@ def _step(operation: Operation, page: OperationPage) -> dict[str, Any]:
         "cursor": page.cursor,
         "actor": operation.actor,
         "reason": operation.reason,
+        "trace_id": trace_id(),
     }
 
 

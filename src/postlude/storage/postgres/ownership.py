@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from postlude.core.delivery import Fence
-from postlude.ports.store import LiveWorker, OwnedLane
+from postlude.ports.ownership import LiveWorker, OwnedLane
 from postlude.storage.postgres.connection import Database
 
 

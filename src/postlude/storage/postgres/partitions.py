@@ -17,7 +17,8 @@ from postlude.storage.postgres.connection import Database
 from postlude.storage.postgres.faults import DEADLOCK, NO_LOCK, NO_OBJECT, NO_TABLE, state
 
 Connection: TypeAlias = Any
-PARENTS = ("postlude_event", "postlude_receipt")
+EVENTS = "postlude_event"
+PARENTS = (EVENTS, "postlude_receipt")
 SAFE_DAYS_AHEAD = 7
 """While a range is being attached, appends with ids in it are refused: so it must lie in the future."""
 MAX_SURVIVORS = 10_000
@@ -114,7 +115,9 @@ class Partitions:
             if await self._database.value(connection, f"SELECT NOT EXISTS (SELECT 1 FROM {part})"):  # noqa: S608
                 return await self._detach(connection, parent, name)
             async with self._brief(connection):
-                await self._execute(connection, f"LOCK TABLE {part} IN ACCESS EXCLUSIVE MODE")
+                # Of events there is more to be read before TRUNCATE: nobody writes or locks one, but readers go on till then.
+                mode = "EXCLUSIVE" if parent == EVENTS else "ACCESS EXCLUSIVE"
+                await self._execute(connection, f"LOCK TABLE {part} IN {mode} MODE")
                 needed = (
                     f"SELECT p.* FROM {part} p WHERE EXISTS (SELECT 1 FROM {self._quoted}.postlude_delivery d"  # noqa: S608
                     f" WHERE d.event_id = p.event_id) LIMIT {MAX_SURVIVORS + 1}"
@@ -122,6 +125,8 @@ class Partitions:
                 await self._execute(connection, f"CREATE TEMP TABLE postlude_kept ON COMMIT DROP AS {needed}")
                 if await self._database.value(connection, "SELECT count(*) FROM postlude_kept") > MAX_SURVIVORS:
                     raise _TooMany
+                if parent == EVENTS:
+                    await self._execute(connection, _remember(self._quoted, part))
                 await self._execute(connection, f"TRUNCATE {part}")
                 await self._execute(connection, f"INSERT INTO {part} SELECT * FROM postlude_kept")  # noqa: S608
         except (_TooMany, _InUse):
@@ -174,6 +179,34 @@ class _InUse(Exception):
 
 def _day(name: str) -> datetime:
     return datetime.strptime(name.rsplit("_", 1)[1], "%Y%m%d").replace(tzinfo=UTC)
+
+
+def _remember(quoted_schema: str, part: str) -> str:
+    """Whom sagas are about, when the events that say so go; `prune_events` does it for the default partition. It comes
+    after the look at what is kept: what a delivery brought about is there to be seen once the delivery is not."""
+    event, saga = f"{quoted_schema}.{EVENTS}", f"{quoted_schema}.postlude_saga"
+    return f"""
+WITH old AS MATERIALIZED (
+    SELECT p.event_id, p.saga_id, p.causation_id, p.subjects FROM {part} p
+     WHERE (p.subjects IS NOT NULL OR p.saga_id IS NOT NULL)
+       AND NOT EXISTS (SELECT 1 FROM postlude_kept k WHERE k.event_id = p.event_id) AND EXISTS (SELECT 1 FROM {saga})
+), cause AS MATERIALIZED (
+    SELECT t.subjects, o.saga_id FROM old o JOIN {event} t ON t.event_id = o.causation_id
+     WHERE o.saga_id IS NOT NULL AND t.subjects IS NOT NULL AND NOT EXISTS (SELECT 1 FROM old WHERE old.event_id = t.event_id)
+     ORDER BY t.event_id FOR SHARE OF t
+)
+INSERT INTO {quoted_schema}.postlude_saga_subject (subject, saga_id)
+SELECT DISTINCT n.subject, l.saga_id
+  FROM (SELECT subjects, saga_id FROM old WHERE subjects IS NOT NULL
+        UNION ALL
+        SELECT subjects, saga_id FROM cause
+        UNION ALL
+        SELECT o.subjects, c.saga_id FROM old o JOIN {event} c ON c.causation_id = o.event_id
+         WHERE o.subjects IS NOT NULL AND c.saga_id IS NOT NULL) AS l
+  JOIN {saga} s ON s.id = l.saga_id
+ CROSS JOIN LATERAL unnest(l.subjects) AS n (subject)
+ ORDER BY 1, 2
+ON CONFLICT DO NOTHING"""  # noqa: S608 - names of ours
 
 
 class _Day:

@@ -172,6 +172,7 @@ free AS MATERIALIZED (
 )
 UPDATE postlude.postlude_delivery d
    SET status = 'claimed', blocks = d.key IS NOT NULL, attempts = d.attempts + 1, starts = d.starts + 1,
+       attempted_at = clock_timestamp() + :ahead::interval,
        available_at = clock_timestamp() + :ahead::interval + make_interval(secs => :lease)
   FROM free WHERE d.seq = free.seq
 RETURNING d.seq
@@ -451,7 +452,7 @@ SELECT event_id, type, version, source, entity, key, topic, content_type, payloa
  ORDER BY event_id LIMIT :limit
 
 -- name: audits
-SELECT id, at, actor, action, target, reason, detail FROM postlude.postlude_audit
+SELECT id, at, actor, action, target, reason, detail, trace_id, old_status, new_status FROM postlude.postlude_audit
  WHERE (:target::text IS NULL OR target = :target) AND (:actor::text IS NULL OR actor = :actor)
    AND (:action::text IS NULL OR action = :action)
    AND (:since::timestamptz IS NULL OR at >= :since) AND (:until::timestamptz IS NULL OR at < :until)
@@ -464,15 +465,18 @@ SELECT id, at, actor, action, target, reason, detail FROM postlude.postlude_audi
 -- which deliveries were meant.
 
 -- name: requeue
--- Dead letters get a fresh budget. The lock on the event keeps retention away until this commits.
+-- Dead letters get a fresh budget; a rectification cannot, for its corrections are gone,
+-- nor what is redacted. The lock on the event keeps retention and redaction away until this commits.
 WITH page AS MATERIALIZED (
     SELECT id FROM postlude.postlude_operation
      WHERE id = :operation::uuid AND status = 'running' AND cursor = :was::text FOR UPDATE
 ), kept AS (
-    SELECT event_id FROM postlude.postlude_event WHERE event_id = ANY(:event_ids::uuid[]) FOR KEY SHARE
+    SELECT event_id FROM postlude.postlude_event
+     WHERE event_id = ANY(:event_ids::uuid[]) AND headers ->> 'postlude-redacted' IS NULL FOR KEY SHARE
 ), target AS MATERIALIZED (
     SELECT d.seq, d.event_id, d.destination, d.attempts, d.last_error FROM postlude.postlude_delivery d
      WHERE d.event_id IN (SELECT event_id FROM kept) AND d.status = 'dead'
+       AND NOT EXISTS (SELECT 1 FROM postlude.postlude_group g WHERE g.id = d.group_id AND g.operation = 'rectify')
        AND (:destination::text IS NULL OR d.destination = :destination)
        AND (:status::text IS NULL OR d.status = :status) AND (:seqs::bigint[] IS NULL OR d.seq = ANY(:seqs))
        AND (:operation::uuid IS NULL OR EXISTS (SELECT 1 FROM page))
@@ -486,9 +490,11 @@ WITH page AS MATERIALIZED (
        SET status = 'failed', blocks = d.key IS NOT NULL, attempts = 0, starts = 0, available_at = clock_timestamp()
       FROM target WHERE d.seq = target.seq
 ), audit AS (
-    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
-    SELECT gen_random_uuid(), :actor, 'requeue', event_id::text, :reason,
-           jsonb_build_object('destination', destination, 'prior_attempts', attempts, 'prior_error', last_error)
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, trace_id, old_status, new_status, detail)
+    SELECT gen_random_uuid(), :actor, 'requeue', event_id::text, :reason, :trace_id, 'dead', 'failed',
+           jsonb_build_object('destination', destination, 'prior_attempts', attempts)
+           || CASE WHEN last_error IS NULL THEN '{}'
+                   ELSE jsonb_build_object('prior_error', coalesce(last_error::jsonb ->> 'kind', 'Unknown')) END
            || CASE WHEN :operation::uuid IS NULL THEN '{}' ELSE jsonb_build_object('operation', :operation::uuid) END
       FROM target
 )
@@ -516,8 +522,8 @@ WITH page AS MATERIALIZED (
     INSERT INTO postlude.postlude_receipt (event_id, destination, outcome, attempts, seq, actor)
     SELECT event_id, destination, 'discarded', attempts, seq, :actor FROM target
 ), audit AS (
-    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
-    SELECT gen_random_uuid(), :actor, 'discard', event_id::text, :reason,
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, trace_id, old_status, new_status, detail)
+    SELECT gen_random_uuid(), :actor, 'discard', event_id::text, :reason, :trace_id, status, 'discarded',
            jsonb_build_object('destination', destination, 'status', status, 'prior_attempts', attempts)
            || CASE WHEN :operation::uuid IS NULL THEN '{}' ELSE jsonb_build_object('operation', :operation::uuid) END
       FROM target
@@ -544,8 +550,8 @@ WITH page AS MATERIALIZED (
     UPDATE postlude.postlude_delivery d SET status = 'dead', blocks = false, last_error = :error
       FROM target WHERE d.seq = target.seq
 ), audit AS (
-    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
-    SELECT gen_random_uuid(), :actor, 'bury', event_id::text, :reason,
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, trace_id, old_status, new_status, detail)
+    SELECT gen_random_uuid(), :actor, 'bury', event_id::text, :reason, :trace_id, status, 'dead',
            jsonb_build_object('destination', destination, 'status', status, 'prior_attempts', attempts)
            || CASE WHEN :operation::uuid IS NULL THEN '{}' ELSE jsonb_build_object('operation', :operation::uuid) END
       FROM target
@@ -553,12 +559,13 @@ WITH page AS MATERIALIZED (
 SELECT event_id, seq FROM target UNION ALL SELECT NULL, 0 FROM page ORDER BY seq
 
 -- name: replay
--- Stored events go to one destination again, as new work.
+-- Stored events go to one destination again, as new work; redacted ones never.
 WITH page AS MATERIALIZED (
     SELECT id FROM postlude.postlude_operation
      WHERE id = :operation::uuid AND status = 'running' AND cursor = :was::text FOR UPDATE
 ), kept AS (
-    SELECT event_id FROM postlude.postlude_event WHERE event_id = ANY(:event_ids::uuid[]) FOR KEY SHARE
+    SELECT event_id FROM postlude.postlude_event
+     WHERE event_id = ANY(:event_ids::uuid[]) AND headers ->> 'postlude-redacted' IS NULL FOR KEY SHARE
 ), added AS (
     INSERT INTO postlude.postlude_delivery (event_id, destination, lane, key)
     SELECT r.event_id, r.destination, r.lane, r.key
@@ -574,8 +581,9 @@ WITH page AS MATERIALIZED (
        SET cursor = :cursor::text, done = o.done + (SELECT count(*) FROM added), updated_at = clock_timestamp()
       FROM page WHERE o.id = page.id
 ), audit AS (
-    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
-    SELECT gen_random_uuid(), :actor, 'replay', event_id::text, :reason, jsonb_build_object('destination', destination)
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, trace_id, new_status, detail)
+    SELECT gen_random_uuid(), :actor, 'replay', event_id::text, :reason, :trace_id, 'pending',
+           jsonb_build_object('destination', destination)
            || CASE WHEN :operation::uuid IS NULL THEN '{}' ELSE jsonb_build_object('operation', :operation::uuid) END
       FROM added
 )
@@ -586,8 +594,8 @@ WITH changed AS (
     UPDATE postlude.postlude_destination SET paused_at = clock_timestamp(), paused_by = :actor, reason = :reason
      WHERE name = :destination AND paused_at IS NULL RETURNING name
 ), audit AS (
-    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason)
-    SELECT gen_random_uuid(), :actor, 'pause', name, :reason FROM changed
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, trace_id)
+    SELECT gen_random_uuid(), :actor, 'pause', name, :reason, :trace_id FROM changed
 )
 SELECT name FROM changed
 
@@ -596,8 +604,8 @@ WITH changed AS (
     UPDATE postlude.postlude_destination SET paused_at = NULL, paused_by = NULL, reason = NULL
      WHERE name = :destination AND paused_at IS NOT NULL RETURNING name
 ), audit AS (
-    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason)
-    SELECT gen_random_uuid(), :actor, 'resume', name, :reason FROM changed
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, trace_id)
+    SELECT gen_random_uuid(), :actor, 'resume', name, :reason, :trace_id FROM changed
 )
 SELECT name FROM changed
 
@@ -657,6 +665,7 @@ SELECT e.event_id, e.type, e.key, e.created_at,
        (SELECT min(r.seq) FROM postlude.postlude_receipt r WHERE r.event_id = e.event_id) AS seq
   FROM postlude.postlude_event e
  WHERE e.event_id > :after AND (:began::timestamptz IS NULL OR e.created_at <= :began)
+   AND e.headers ->> 'postlude-redacted' IS NULL
    AND (:key::text IS NULL OR e.key = :key) AND (:type::text IS NULL OR e.type = :type)
    AND (:correlation::text IS NULL OR e.correlation_id = :correlation) AND (:saga::uuid IS NULL OR e.saga_id = :saga)
    AND (:since::timestamptz IS NULL OR e.created_at >= :since)
@@ -673,6 +682,7 @@ SELECT e.event_id, e.type, e.key, e.created_at,
 -- name: count_events
 SELECT count(*) FROM postlude.postlude_event e
  WHERE e.event_id > :after AND (:began::timestamptz IS NULL OR e.created_at <= :began)
+   AND e.headers ->> 'postlude-redacted' IS NULL
    AND (:key::text IS NULL OR e.key = :key) AND (:type::text IS NULL OR e.type = :type)
    AND (:correlation::text IS NULL OR e.correlation_id = :correlation) AND (:saga::uuid IS NULL OR e.saga_id = :saga)
    AND (:since::timestamptz IS NULL OR e.created_at >= :since)
@@ -703,8 +713,8 @@ WITH ended AS (
        SET status = :status, updated_at = clock_timestamp(), ended_at = clock_timestamp()
      WHERE id = :id AND status = 'running' AND (:was::text IS NULL OR cursor = :was) RETURNING id, action, done
 ), audit AS (
-    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
-    SELECT gen_random_uuid(), :actor, 'cancel_operation', id::text, :reason,
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, old_status, new_status, detail)
+    SELECT gen_random_uuid(), :actor, 'cancel_operation', id::text, :reason, 'running', 'cancelled',
            jsonb_build_object('action', action, 'done', done)
       FROM ended WHERE :status = 'cancelled'
 )
@@ -743,12 +753,31 @@ SELECT c.relname AS name, sum(pg_total_relation_size(p.oid))::bigint AS bytes,
 -- ---------------------------------------------------------------- retention
 
 -- name: prune_events
--- Settled events of the default partition (ids that are not ours), in bounded batches.
-WITH old AS (
-    SELECT e.event_id FROM postlude.postlude_event_default e
+-- Settled events of the default partition (ids that are not ours), in bounded batches. Whom sagas are about is remembered,
+-- as partitions.py does for a whole day: by an event of the saga, by the cause of one, and by what an event has caused.
+-- A cause is locked, so that no redaction is overtaken.
+WITH old AS MATERIALIZED (
+    SELECT e.event_id, e.saga_id, e.causation_id, e.subjects FROM postlude.postlude_event_default e
      WHERE e.created_at < clock_timestamp() + :ahead::interval - make_interval(hours => :hours)
        AND NOT EXISTS (SELECT 1 FROM postlude.postlude_delivery d WHERE d.event_id = e.event_id)
      LIMIT :limit FOR UPDATE OF e SKIP LOCKED
+), cause AS MATERIALIZED (
+    SELECT t.subjects, o.saga_id FROM old o JOIN postlude.postlude_event t ON t.event_id = o.causation_id
+     WHERE o.saga_id IS NOT NULL AND t.subjects IS NOT NULL AND NOT EXISTS (SELECT 1 FROM old WHERE old.event_id = t.event_id)
+     ORDER BY t.event_id FOR SHARE OF t
+), remembered AS (
+    INSERT INTO postlude.postlude_saga_subject (subject, saga_id)
+    SELECT DISTINCT n.subject, l.saga_id
+      FROM (SELECT subjects, saga_id FROM old WHERE subjects IS NOT NULL
+            UNION ALL
+            SELECT subjects, saga_id FROM cause
+            UNION ALL
+            SELECT o.subjects, c.saga_id FROM old o JOIN postlude.postlude_event c ON c.causation_id = o.event_id
+             WHERE o.subjects IS NOT NULL AND c.saga_id IS NOT NULL) AS l
+      JOIN postlude.postlude_saga s ON s.id = l.saga_id
+     CROSS JOIN LATERAL unnest(l.subjects) AS n (subject)
+     ORDER BY 1, 2
+    ON CONFLICT DO NOTHING
 ), gone AS (
     DELETE FROM postlude.postlude_event_default e USING old WHERE e.event_id = old.event_id RETURNING e.event_id
 )
@@ -777,10 +806,12 @@ WITH old AS (
 SELECT count(*) FROM gone
 
 -- name: prune_dead
--- Dead letters older than the retention of dead letters; off by default. Audited as a discard by the duty.
+-- Dead letters older than the retention of dead letters; off by default. Abandoned calls stay: nobody but a person may
+-- say that a subject need not be erased there. Audited as a discard by the duty.
 WITH target AS MATERIALIZED (
     SELECT d.seq, d.event_id, d.destination, d.attempts FROM postlude.postlude_delivery d
-     WHERE d.status = 'dead' AND d.available_at < clock_timestamp() + :ahead::interval - make_interval(hours => :hours)
+     WHERE d.status = 'dead' AND d.group_id IS NULL
+       AND d.available_at < clock_timestamp() + :ahead::interval - make_interval(hours => :hours)
      ORDER BY d.seq LIMIT :limit FOR UPDATE OF d SKIP LOCKED
 ), changed AS (
     DELETE FROM postlude.postlude_delivery d USING target WHERE d.seq = target.seq
@@ -788,8 +819,8 @@ WITH target AS MATERIALIZED (
     INSERT INTO postlude.postlude_receipt (event_id, destination, outcome, attempts, seq, actor)
     SELECT event_id, destination, 'discarded', attempts, seq, 'duty:retention' FROM target
 ), audit AS (
-    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
-    SELECT gen_random_uuid(), 'duty:retention', 'discard', event_id::text, 'retention.dead_hours',
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, old_status, new_status, detail)
+    SELECT gen_random_uuid(), 'duty:retention', 'discard', event_id::text, 'retention.dead_hours', 'dead', 'discarded',
            jsonb_build_object('destination', destination, 'prior_attempts', attempts)
       FROM target
 )
@@ -1043,8 +1074,8 @@ RETURNING d.seq
 
 -- name: audit_saga
 -- Joins the transaction that did it.
-INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail)
-VALUES (gen_random_uuid(), :actor, :action, :target, :reason, :detail::text::jsonb)
+INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail, trace_id, old_status, new_status)
+VALUES (gen_random_uuid(), :actor, :action, :target, :reason, :detail::text::jsonb, :trace_id, :old_status, :new_status)
 
 -- name: list_sagas
 -- Newest first. By the time they began, which never changes: what goes on meanwhile moves no row to another page.
@@ -1088,6 +1119,8 @@ WITH old AS MATERIALIZED (
      ORDER BY ended_at LIMIT :limit FOR UPDATE SKIP LOCKED
 ), history AS (
     DELETE FROM postlude.postlude_saga_step h USING old WHERE h.saga_id = old.id
+), subjects AS (
+    DELETE FROM postlude.postlude_saga_subject m USING old WHERE m.saga_id = old.id
 ), gone AS (
     DELETE FROM postlude.postlude_saga s USING old WHERE s.id = old.id RETURNING 1
 )

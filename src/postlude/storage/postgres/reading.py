@@ -8,7 +8,7 @@ from uuid import UUID
 
 from postlude.core.delivery import Delivery, StoredEvent
 from postlude.core.floors import Track
-from postlude.ports.store import News
+from postlude.ports.reading import News
 from postlude.storage.postgres import rows
 from postlude.storage.postgres.connection import Database
 

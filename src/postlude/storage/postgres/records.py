@@ -10,14 +10,16 @@ from uuid import UUID
 import msgspec
 
 from postlude.core.delivery import StoredEvent
-from postlude.ports.store import AuditFilter, Child, Filter, Story
+from postlude.ports.records import AuditFilter, Filter, Story
+from postlude.ports.settling import Child
+from postlude.ports.trace import trace_id
 from postlude.storage.postgres import rows
 from postlude.storage.postgres.connection import Database
 
 EXPORT_PAGE = 500
 EVERY = AuditFilter()
 BURIED = '{"kind":"Buried"}'
-BY_IDS = {"seqs": None, "status": None, "operation": None, "was": None, "cursor": None}
+BY_IDS = {"seqs": None, "status": None, "operation": None, "was": None, "cursor": None, "trace_id": None}
 """An action on events by id is no page of an operation."""
 _FIRST = UUID(int=0)
 
@@ -93,7 +95,8 @@ class PostgresOperating:
         self, action: str, event_ids: Sequence[UUID], *, actor: str, reason: str, destination: str | None
     ) -> list[UUID]:
         values: dict[str, Any] = {"event_ids": list(event_ids), "destination": destination, "error": BURIED}
-        found = await self._database.fetch(action, actor=actor, reason=reason, **values, **BY_IDS)
+        values |= {"trace_id": trace_id(), "actor": actor, "reason": reason}
+        found = await self._database.fetch(action, **{**BY_IDS, **values})
         return list(dict.fromkeys(row[0] for row in found))
 
     async def replay(self, children: Sequence[Child], *, actor: str, reason: str) -> list[UUID]:
@@ -105,12 +108,16 @@ class PostgresOperating:
             destinations=[child.destination for child in children],
             actor=actor,
             reason=reason,
-            **BY_IDS,
+            **{**BY_IDS, "trace_id": trace_id()},
         )
         return [row[0] for row in found]
 
     async def pause(self, destination: str, *, actor: str, reason: str) -> bool:
-        return bool(await self._database.fetch("pause", destination=destination, actor=actor, reason=reason))
+        return await self._switch("pause", destination, actor, reason)
 
     async def resume(self, destination: str, *, actor: str, reason: str) -> bool:
-        return bool(await self._database.fetch("resume", destination=destination, actor=actor, reason=reason))
+        return await self._switch("resume", destination, actor, reason)
+
+    async def _switch(self, name: str, destination: str, actor: str, reason: str) -> bool:
+        values = {"destination": destination, "actor": actor, "reason": reason, "trace_id": trace_id()}
+        return bool(await self._database.fetch(name, **values))

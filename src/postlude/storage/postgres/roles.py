@@ -7,11 +7,18 @@ from postlude.errors import ConfigurationError
 # Appending reads nothing but whether an id is there already, and with what content; a start, what ran before.
 _APP = (
     "SELECT ON {s}.postlude_meta, {s}.postlude_migration",
-    "INSERT, SELECT (event_id, digest) ON {s}.postlude_event",
+    "INSERT, SELECT (event_id, digest, subjects) ON {s}.postlude_event",
     "INSERT, SELECT (event_id) ON {s}.postlude_delivery",
     "INSERT, SELECT (event_id) ON {s}.postlude_inbox",
     "SELECT, INSERT ON {s}.postlude_saga",
     "INSERT ON {s}.postlude_saga_step",
+    # An erasure in the caller's transaction: the subject is locked, its group, calls and what they need are written.
+    "SELECT, INSERT ON {s}.postlude_group",
+    "SELECT, INSERT, UPDATE ON {s}.postlude_subject",
+    "SELECT ON {s}.postlude_saga_subject",
+    "INSERT, SELECT (event_id, part) ON {s}.postlude_secret",
+    "SELECT ON {s}.postlude_key",
+    "INSERT ON {s}.postlude_audit",
 )
 _WORKER = (
     "SELECT ON {s}.postlude_meta, {s}.postlude_migration, {s}.postlude_transition",
@@ -22,23 +29,42 @@ _WORKER = (
     "SELECT, INSERT ON {s}.postlude_destination",
     "SELECT, INSERT, UPDATE ON {s}.postlude_saga",
     "SELECT, INSERT ON {s}.postlude_saga_step",
-    "INSERT ON {s}.postlude_audit",
+    "SELECT, INSERT ON {s}.postlude_audit, {s}.postlude_audit_link",
+    "INSERT, UPDATE (value) ON {s}.postlude_meta",  # the head of the chain is locked and moved, and how far sinks are
+    "SELECT, INSERT, UPDATE ON {s}.postlude_group, {s}.postlude_subject",
+    "SELECT ON {s}.postlude_saga_subject",
+    "SELECT, INSERT, UPDATE, DELETE ON {s}.postlude_secret",
+    "SELECT ON {s}.postlude_key",
+)
+# The one part that changes what is stored of an event. UPDATE of one column is what a lock on a row takes.
+_REDACTOR = (
+    "SELECT ON {s}.postlude_meta, {s}.postlude_migration, {s}.postlude_key",
+    "SELECT, UPDATE (entity, key, content_type, payload, digest, headers, correlation_id, subjects) ON {s}.postlude_event",
+    "SELECT, UPDATE (status), DELETE ON {s}.postlude_delivery",
+    "INSERT ON {s}.postlude_receipt, {s}.postlude_audit",
+    "SELECT, UPDATE ON {s}.postlude_saga",
+    "SELECT, UPDATE (detail) ON {s}.postlude_saga_step",
+    "SELECT, DELETE ON {s}.postlude_saga_subject",
+    "SELECT, UPDATE (key_id, key, shredded_at) ON {s}.postlude_subject",
 )
 _VIEWER = (
     "SELECT ON {s}.postlude_meta, {s}.postlude_migration, {s}.postlude_transition",
     "SELECT ON {s}.postlude_event, {s}.postlude_event_json, {s}.postlude_delivery, {s}.postlude_receipt",
     "SELECT ON {s}.postlude_worker, {s}.postlude_lane, {s}.postlude_destination, {s}.postlude_duty",
     "SELECT ON {s}.postlude_audit, {s}.postlude_audit_link, {s}.postlude_operation, {s}.postlude_inbox",
-    "SELECT ON {s}.postlude_consumer",
-    "SELECT ON {s}.postlude_saga, {s}.postlude_saga_step",
+    "SELECT ON {s}.postlude_consumer, {s}.postlude_group",
+    "SELECT (subject, erasures, erased_at, key_id, shredded_at) ON {s}.postlude_subject",
+    "SELECT ON {s}.postlude_saga, {s}.postlude_saga_step, {s}.postlude_saga_subject",
     "SELECT ON SEQUENCE {s}.postlude_delivery_seq_seq",
 )
-PARTS = {"app": _APP, "worker": _WORKER, "viewer": _VIEWER}
+PARTS = {"app": _APP, "worker": _WORKER, "redactor": _REDACTOR, "viewer": _VIEWER}
 MEANING = {
-    "app": "may append events and start sagas, and nothing more",
+    "app": "may append events, start sagas and request erasures, and nothing more",
     "worker": "may deliver and settle. Partitions and retention belong to the owner of the tables:"
     " `postlude maintenance run` as that user",
-    "viewer": "may look at everything, payloads included, and change nothing",
+    "viewer": "may look at everything but keys and what calls keep secret, payloads included, and change nothing",
+    "redactor": "may take a data subject out of events and sagas. A worker needs it too where subjects are erased: without"
+    " it, the calls to `call:postlude` fail and become dead letters",
 }
 
 

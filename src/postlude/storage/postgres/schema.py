@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from postlude.errors import LanesDiffer
-from postlude.ports.store import SchemaStatus
+from postlude.ports.upkeep import SchemaStatus
 from postlude.storage.migrate import Migration, Phase, pending
 from postlude.storage.postgres.connection import Database
 from postlude.storage.postgres.roles import grants
@@ -19,7 +19,8 @@ TABLES = (
     "postlude_meta", "postlude_event", "postlude_event_default", "postlude_delivery", "postlude_transition",
     "postlude_receipt", "postlude_receipt_default", "postlude_worker", "postlude_lane", "postlude_destination",
     "postlude_audit", "postlude_audit_link", "postlude_operation", "postlude_duty", "postlude_inbox",
-    "postlude_consumer", "postlude_saga", "postlude_saga_step", "postlude_migration",
+    "postlude_consumer", "postlude_saga", "postlude_saga_step", "postlude_saga_subject",
+    "postlude_migration",
 )  # fmt: skip
 INDEXES = (
     "postlude_delivery_hot", "postlude_delivery_due", "postlude_delivery_block", "postlude_delivery_dead",

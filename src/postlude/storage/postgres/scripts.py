@@ -11,7 +11,9 @@ import msgspec
 from postlude.core.delivery import Delivery, Fence
 from postlude.core.statement import Call, Script, Statement
 from postlude.ports.append import Prepared, conflict, distinct, require_same
+from postlude.ports.audit import AuditEntry
 from postlude.ports.receiving import Taken
+from postlude.storage.audit_values import audit_values
 
 _SAME = (
     "event_id", "type", "version", "source", "entity", "key", "topic", "content_type", "payload", "digest", "headers",
@@ -57,7 +59,7 @@ class PostgresScripts:
     def _differing(self, known: Sequence[Prepared]) -> Script[list[Prepared]]:
         rows = yield Call(self._statements["digests"], {"event_ids": [one.event_id for one in known]})
         stored = {row[0]: bytes(row[1]) for row in rows}
-        return [one for one in known if stored.get(one.event_id) != one.digest]
+        return [one for one in known if not one.is_as(stored.get(one.event_id))]
 
     def once(self, consumer: str, event_id: UUID) -> Script[bool]:
         found = yield Call(self._statements["once"], {"consumer": consumer, "event_id": event_id})
@@ -84,6 +86,13 @@ class PostgresScripts:
     def lanes(self) -> Script[int | None]:
         rows = yield Call(self._statements["installed_lanes"], {})
         return int(rows[0][0]) if rows else None
+
+    def pseudonym_key(self) -> Script[bytes]:
+        rows = yield Call(self._statements["installation_key"], {"name": "pseudonym"})
+        return bytes(rows[0][0])
+
+    def audit(self, entry: AuditEntry) -> Script[None]:
+        yield Call(self._statements["audit"], audit_values(entry))
 
     def settle_handled(self, fence: Fence, delivery: Delivery, idle: float) -> Script[bool]:
         epoch = fence.epochs.get(delivery.lane)

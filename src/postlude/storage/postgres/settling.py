@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from postlude.core.delivery import Delivery, Fence, Verdict
 from postlude.core.lanes import ROUTE
-from postlude.ports.store import Child
+from postlude.ports.settling import Child
 from postlude.storage.postgres import rows
 from postlude.storage.postgres.connection import Database
 

@@ -10,12 +10,26 @@ from functools import partial
 from typing import Any
 
 from postlude.errors import DatabaseUnavailable
+from postlude.ports.audit import AuditTrail
+from postlude.ports.calls import Calls, CallScripts
 from postlude.ports.clock import Clock
+from postlude.ports.operating import Operating, Operations
+from postlude.ports.ownership import Ownership
+from postlude.ports.privacy import Subjects, SubjectScripts
+from postlude.ports.reading import Reading
 from postlude.ports.receiving import Receiving
+from postlude.ports.records import Records
+from postlude.ports.redaction import RedactionScripts
 from postlude.ports.sagas import Sagas, SagaScripts
-from postlude.ports.store import Operating, Operations, Ownership, Reading, Records, Schema, Scripts, Settling, Upkeep
+from postlude.ports.scripts import Scripts
+from postlude.ports.settling import Settling
+from postlude.ports.upkeep import Schema, Upkeep
 from postlude.storage import migrate, statements
+from postlude.storage.calling import Calling
+from postlude.storage.postgres.audit import PostgresAuditTrail
+from postlude.storage.postgres.calls import PostgresCalls
 from postlude.storage.postgres.connection import Database
+from postlude.storage.postgres.dialect import PostgresDialect
 from postlude.storage.postgres.driver import PoolOptions
 from postlude.storage.postgres.driver_choice import open_driver
 from postlude.storage.postgres.operations import PostgresOperations
@@ -28,8 +42,10 @@ from postlude.storage.postgres.sagas import PostgresSagas
 from postlude.storage.postgres.schema import PostgresSchema
 from postlude.storage.postgres.scripts import PostgresScripts
 from postlude.storage.postgres.settling import PostgresSettling
+from postlude.storage.postgres.subjects import PostgresSubjects, PostgresSubjectScripts
 from postlude.storage.postgres.sync import sync_transaction
 from postlude.storage.postgres.upkeep import PostgresUpkeep
+from postlude.storage.redacting import Redacting
 
 CHANNEL = "postlude_wakeup"
 PACKAGE = "postlude.storage.postgres"
@@ -54,6 +70,7 @@ class PostgresStore:
         self._url = url
         options = pool or PoolOptions()
         self.database = Database(partial(open_driver, url, driver), named, clock=clock, options=options)
+        dialect = PostgresDialect(lambda: self.database.ahead)
         self.reading: Reading = PostgresReading(self.database)
         self.settling: Settling = PostgresSettling(self.database)
         self.scripts: Scripts = PostgresScripts(named)
@@ -64,6 +81,12 @@ class PostgresStore:
         self.operations: Operations = PostgresOperations(self.database)
         self.sagas: Sagas = PostgresSagas(self.database)
         self.saga_scripts: SagaScripts = PostgresSagaScripts(named)
+        self.calls: Calls = PostgresCalls(self.database, dialect)
+        self.call_scripts: CallScripts = Calling(named, dialect)
+        self.audits: AuditTrail = PostgresAuditTrail(self.database)
+        self.redaction_scripts: RedactionScripts = Redacting(named, dialect)
+        self.subjects: Subjects = PostgresSubjects(self.database)
+        self.subject_scripts: SubjectScripts = PostgresSubjectScripts(named)
         self.upkeep: Upkeep = PostgresUpkeep(self.database, schema)
         self.schema: Schema = PostgresSchema(self.database, migrate.load(PACKAGE, schema=schema), schema)
 

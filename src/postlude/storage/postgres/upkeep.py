@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from postlude.ports.store import DutyRun, TableUse
+from postlude.ports.upkeep import DutyRun, TableUse
 from postlude.storage.postgres.connection import Database
 from postlude.storage.postgres.partitions import Partitions
 

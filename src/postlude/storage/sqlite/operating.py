@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from postlude.ports.store import Child
+from postlude.ports.settling import Child
+from postlude.ports.trace import trace_id
 from postlude.storage.sqlite import rows
 from postlude.storage.sqlite.database import Database
 from postlude.storage.sqlite.session import Session
@@ -31,12 +32,13 @@ class SqliteOperating:
     ) -> list[UUID]:
         values = rows.ids(event_ids)
         values |= {"actor": actor, "reason": reason, "destination": destination, "error": BURIED, **BY_IDS}
+        values["trace_id"] = trace_id()
         changed = await self._database.write(lambda session: _act(session, action, values))
         return [event_id for event_id in dict.fromkeys(event_ids) if str(event_id) in changed]
 
     async def replay(self, children: Sequence[Child], *, actor: str, reason: str) -> list[UUID]:
         values = rows.children(children)
-        values |= {"actor": actor, "reason": reason, "detail": None}
+        values |= {"actor": actor, "reason": reason, "detail": None, "trace_id": trace_id()}
         return await self._database.write(lambda session: _replay(session, values))
 
     async def pause(self, destination: str, *, actor: str, reason: str) -> bool:
@@ -46,7 +48,7 @@ class SqliteOperating:
         return await self._switch("resume", destination, actor, reason)
 
     async def _switch(self, name: str, destination: str, actor: str, reason: str) -> bool:
-        values = {"destination": destination, "actor": actor, "reason": reason}
+        values = {"destination": destination, "actor": actor, "reason": reason, "trace_id": trace_id()}
         return await self._database.write(lambda session: _switch(session, name, values))
 
 

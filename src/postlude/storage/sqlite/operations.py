@@ -8,13 +8,23 @@ from uuid import UUID
 
 import msgspec
 
+from postlude.core.sealing import prefix_of
 from postlude.core.statement import Row
-from postlude.ports.store import Child, Filter, Operation, OperationPage
+from postlude.ports.audit import AuditEntry
+from postlude.ports.operating import Operation, OperationPage
+from postlude.ports.privacy import Resealed
+from postlude.ports.records import Filter
+from postlude.ports.settling import Child
+from postlude.ports.trace import trace_id
+from postlude.storage.audit_values import audit_values
 from postlude.storage.sqlite import rows
 from postlude.storage.sqlite.database import Database
 from postlude.storage.sqlite.operating import BURIED, STEPS
 from postlude.storage.sqlite.records import filter_values
 from postlude.storage.sqlite.session import Session
+
+RESEALED_AT_ONCE = 100
+"""Each with its payload."""
 
 
 class SqliteOperations:
@@ -33,11 +43,16 @@ class SqliteOperations:
         return [_operation(row) for row in found]
 
     async def count(self, operation: Operation, statuses: Sequence[str]) -> int:
-        name = "count_events" if operation.action == "replay" else "count_open"
-        values = _aimed_at(operation, statuses) | {"after": 0}
+        if operation.action == "reseal":
+            name, values = "count_sealed", _sealed(operation)
+        else:
+            name = "count_events" if operation.action == "replay" else "count_open"
+            values = _aimed_at(operation, statuses) | {"after": 0}
         return int((await self._database.read(lambda session: session.fetch(name, **values)))[0][0])
 
     async def page(self, operation: Operation, statuses: Sequence[str], limit: int) -> OperationPage:
+        if operation.action == "reseal":
+            return await self._sealed_page(operation, min(limit, RESEALED_AT_ONCE))
         name, at = ("event_page", "position") if operation.action == "replay" else ("open_page", "seq")
         values = _aimed_at(operation, statuses)
         found = await self._database.read(lambda session: session.mappings(name, limit=limit, **values))
@@ -57,6 +72,17 @@ class SqliteOperations:
     ) -> Sequence[UUID] | None:
         values = rows.children(children) | _step(operation, page)
         return await self._turn(lambda session: _replay(session, values))
+
+    async def reseal(
+        self, operation: Operation, page: OperationPage, resealed: Sequence[Resealed]
+    ) -> Sequence[UUID] | None:
+        return await self._turn(lambda session: _reseal(session, operation, resealed, _step(operation, page)))
+
+    async def _sealed_page(self, operation: Operation, limit: int) -> OperationPage:
+        values = _sealed(operation) | {"after": int(operation.cursor or 0), "limit": limit}
+        found = await self._database.read(lambda session: session.fetch("sealed_page", **values))
+        page = [{"event_id": one.event_id, "event": one} for one in (rows.event(row[1:]) for row in found)]
+        return OperationPage(page, str(found[-1][0]) if found else operation.cursor)
 
     async def resume(self, id: UUID, *, actor: str, reason: str) -> bool:
         values = {"id": id.bytes, "actor": actor, "reason": reason}
@@ -104,6 +130,19 @@ def _replay(session: Session, values: dict[str, Any]) -> list[UUID]:
     return _counted(session, session.fetch("replay_2", seqs=added, **values), values)
 
 
+def _reseal(session: Session, operation: Operation, resealed: Sequence[Resealed], values: dict[str, Any]) -> list[UUID]:
+    changed: list[UUID] = []
+    for one in resealed:
+        bound = {"event_id": one.event_id.bytes, "old": one.was, "header": one.header}
+        if session.fetch("reseal", payload=one.payload, digest=one.digest, **bound):
+            changed.append(one.event_id)
+    detail: dict[str, str | int] = {"events": len(changed), "key": operation.destination or ""}
+    actor, reason = operation.actor, operation.reason
+    told = AuditEntry(actor=actor, action="reseal", target=str(operation.id), reason=reason, detail=detail)
+    session.fetch("audit", **audit_values(told))
+    return _counted(session, [(str(one),) for one in changed], values)
+
+
 def _counted(session: Session, changed: Sequence[Row], values: dict[str, Any]) -> list[UUID]:
     if not session.fetch("end_operation", status="running", changed=len(changed), **_of_operation(values)):
         raise _Elsewhere
@@ -141,10 +180,14 @@ def _aimed_at(operation: Operation, statuses: Sequence[str]) -> dict[str, Any]:
     return values | {"statuses": rows.json(list(statuses)), "last_seq": operation.last_seq}
 
 
+def _sealed(operation: Operation) -> dict[str, Any]:
+    return {"sealed": prefix_of(), "wanted": prefix_of(operation.destination)}
+
+
 def _step(operation: Operation, page: OperationPage) -> dict[str, Any]:
     detail = rows.json({"operation": operation.id})
     place = {"id": operation.id.bytes, "was": operation.cursor, "cursor": page.cursor}
-    return {"actor": operation.actor, "reason": operation.reason, "detail": detail, **place}
+    return {"actor": operation.actor, "reason": operation.reason, "detail": detail, "trace_id": trace_id(), **place}
 
 
 def _operation(row: dict[str, Any]) -> Operation:

@@ -13,7 +13,7 @@ import msgspec
 
 from postlude.core.delivery import Fence
 from postlude.core.statement import Row
-from postlude.ports.store import LiveWorker, OwnedLane
+from postlude.ports.ownership import LiveWorker, OwnedLane
 from postlude.storage.sqlite import rows
 from postlude.storage.sqlite.connection import connect
 from postlude.storage.sqlite.database import Database

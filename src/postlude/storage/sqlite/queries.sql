@@ -124,7 +124,7 @@ SELECT EXISTS (
 -- still ours.
 UPDATE postlude_delivery AS d
    SET status = 'claimed', blocks = d.key IS NOT NULL, attempts = d.attempts + 1, starts = d.starts + 1,
-       available_at = :now + :lease
+       attempted_at = :now, available_at = :now + :lease
   FROM json_each(:deliveries) AS v
  WHERE d.seq = v.value ->> 0 AND d.status = v.value ->> 1 AND d.attempts = v.value ->> 2
    AND d.destination = :destination AND EXISTS (SELECT 1 FROM postlude_worker WHERE id = :worker)
@@ -367,7 +367,7 @@ SELECT event_id, type, version, source, entity, key, topic, content_type, CAST(p
  ORDER BY event_id LIMIT :limit
 
 -- name: audits
-SELECT id, at, actor, action, target, reason, detail FROM postlude_audit
+SELECT id, at, actor, action, target, reason, detail, trace_id, old_status, new_status FROM postlude_audit
  WHERE (:target IS NULL OR target = :target) AND (:actor IS NULL OR actor = :actor)
    AND (:action IS NULL OR action = :action) AND (:since IS NULL OR at >= :since) AND (:until IS NULL OR at < :until)
    AND (:after IS NULL OR (at, id) < (SELECT at, id FROM postlude_audit WHERE id = :after))
@@ -378,17 +378,21 @@ SELECT id, at, actor, action, target, reason, detail FROM postlude_audit
 -- A page of an operation ends with end_operation, in the same transaction, which says whether it counts.
 
 -- name: requeue
--- Dead letters get a fresh budget.
-INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
-SELECT randomblob(16), :now, :actor, 'requeue', uuid_text(d.event_id), :reason,
-       json_patch(json_object('destination', d.destination, 'prior_attempts', d.attempts, 'prior_error', d.last_error),
+-- Dead letters get a fresh budget; a rectification cannot, for its corrections are gone, nor what is redacted.
+INSERT INTO postlude_audit (id, at, actor, action, target, reason, trace_id, old_status, new_status, detail)
+SELECT randomblob(16), :now, :actor, 'requeue', uuid_text(d.event_id), :reason, :trace_id, d.status, 'failed',
+       json_patch(json_patch(json_object('destination', d.destination, 'prior_attempts', d.attempts),
+                             json_object('prior_error', CASE WHEN d.last_error IS NOT NULL
+                                                             THEN coalesce(d.last_error ->> 'kind', 'Unknown') END)),
                   coalesce(:detail, '{}'))
   FROM postlude_delivery d
  WHERE d.event_id IN (SELECT substr(:ids, value, 16) FROM json_each(:places)) AND d.status = 'dead'
    AND (:destination IS NULL OR d.destination = :destination)
    AND (:status IS NULL OR d.status = :status)
    AND (:seqs IS NULL OR d.seq IN (SELECT value FROM json_each(:seqs)))
-   AND EXISTS (SELECT 1 FROM postlude_event e WHERE e.event_id = d.event_id)
+   AND EXISTS (SELECT 1 FROM postlude_event e
+                WHERE e.event_id = d.event_id AND instr(e.headers, '"postlude-redacted"') = 0)
+   AND NOT EXISTS (SELECT 1 FROM postlude_group g WHERE g.id = d.group_id AND g.operation = 'rectify')
 RETURNING target
 
 -- name: requeue_2
@@ -398,12 +402,14 @@ UPDATE postlude_delivery AS d
    AND (:destination IS NULL OR d.destination = :destination)
    AND (:status IS NULL OR d.status = :status)
    AND (:seqs IS NULL OR d.seq IN (SELECT value FROM json_each(:seqs)))
-   AND EXISTS (SELECT 1 FROM postlude_event e WHERE e.event_id = d.event_id)
+   AND EXISTS (SELECT 1 FROM postlude_event e
+                WHERE e.event_id = d.event_id AND instr(e.headers, '"postlude-redacted"') = 0)
+   AND NOT EXISTS (SELECT 1 FROM postlude_group g WHERE g.id = d.group_id AND g.operation = 'rectify')
 
 -- name: discard
 -- Given up by an operator: the receipt says so and by whom.
-INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
-SELECT randomblob(16), :now, :actor, 'discard', uuid_text(d.event_id), :reason,
+INSERT INTO postlude_audit (id, at, actor, action, target, reason, trace_id, old_status, new_status, detail)
+SELECT randomblob(16), :now, :actor, 'discard', uuid_text(d.event_id), :reason, :trace_id, d.status, 'discarded',
        json_patch(json_object('destination', d.destination, 'status', d.status, 'prior_attempts', d.attempts),
                   coalesce(:detail, '{}'))
   FROM postlude_delivery d
@@ -433,8 +439,8 @@ DELETE FROM postlude_delivery AS d
 
 -- name: bury
 -- Made a dead letter by an operator.
-INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
-SELECT randomblob(16), :now, :actor, 'bury', uuid_text(d.event_id), :reason,
+INSERT INTO postlude_audit (id, at, actor, action, target, reason, trace_id, old_status, new_status, detail)
+SELECT randomblob(16), :now, :actor, 'bury', uuid_text(d.event_id), :reason, :trace_id, d.status, 'dead',
        json_patch(json_object('destination', d.destination, 'status', d.status, 'prior_attempts', d.attempts),
                   coalesce(:detail, '{}'))
   FROM postlude_delivery d
@@ -454,18 +460,18 @@ UPDATE postlude_delivery AS d SET status = 'dead', blocks = false, last_error = 
    AND (:seqs IS NULL OR d.seq IN (SELECT value FROM json_each(:seqs)))
 
 -- name: replay
--- Settled events go to a destination again, as new work: [id at, destination, lane, key].
+-- Settled events go to a destination again, as new work, redacted ones never: [id at, destination, lane, key].
 INSERT INTO postlude_delivery (event_id, destination, lane, key, available_at)
 SELECT e.event_id, r.value ->> 1, r.value ->> 2, r.value ->> 3, :now
   FROM json_each(:children) AS r CROSS JOIN postlude_event e
- WHERE e.event_id = substr(:ids, r.value ->> 0, 16)
+ WHERE e.event_id = substr(:ids, r.value ->> 0, 16) AND instr(e.headers, '"postlude-redacted"') = 0
  ORDER BY r.key
 ON CONFLICT (event_id, destination) DO NOTHING
 RETURNING seq
 
 -- name: replay_2
-INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
-SELECT randomblob(16), :now, :actor, 'replay', uuid_text(event_id), :reason,
+INSERT INTO postlude_audit (id, at, actor, action, target, reason, trace_id, new_status, detail)
+SELECT randomblob(16), :now, :actor, 'replay', uuid_text(event_id), :reason, :trace_id, 'pending',
        json_patch(json_object('destination', destination), coalesce(:detail, '{}'))
   FROM postlude_delivery WHERE seq IN (SELECT value FROM json_each(:seqs))
 RETURNING target
@@ -476,8 +482,8 @@ UPDATE postlude_destination SET paused_at = :now, paused_by = :actor, reason = :
 RETURNING name
 
 -- name: pause_2
-INSERT INTO postlude_audit (id, at, actor, action, target, reason)
-VALUES (randomblob(16), :now, :actor, 'pause', :destination, :reason)
+INSERT INTO postlude_audit (id, at, actor, action, target, reason, trace_id)
+VALUES (randomblob(16), :now, :actor, 'pause', :destination, :reason, :trace_id)
 
 -- name: resume
 UPDATE postlude_destination SET paused_at = NULL, paused_by = NULL, reason = NULL
@@ -485,8 +491,8 @@ UPDATE postlude_destination SET paused_at = NULL, paused_by = NULL, reason = NUL
 RETURNING name
 
 -- name: resume_2
-INSERT INTO postlude_audit (id, at, actor, action, target, reason)
-VALUES (randomblob(16), :now, :actor, 'resume', :destination, :reason)
+INSERT INTO postlude_audit (id, at, actor, action, target, reason, trace_id)
+VALUES (randomblob(16), :now, :actor, 'resume', :destination, :reason, :trace_id)
 
 -- ---------------------------------------------------------------- operations
 
@@ -538,7 +544,7 @@ SELECT count(*) FROM postlude_delivery d LEFT JOIN postlude_event e USING (event
 -- name: event_page
 -- The stored events that a replay is aimed at, in the order in which they were written.
 SELECT e.rowid AS position, e.event_id, e.type, e.key, e.created_at FROM postlude_event e
- WHERE e.rowid > :after AND (:began IS NULL OR e.created_at <= :began)
+ WHERE e.rowid > :after AND (:began IS NULL OR e.created_at <= :began) AND instr(e.headers, '"postlude-redacted"') = 0
    AND (:key IS NULL OR e.key = :key) AND (:type IS NULL OR e.type = :type)
    AND (:correlation IS NULL OR e.correlation_id = :correlation) AND (:saga IS NULL OR e.saga_id = :saga)
    AND (:since IS NULL OR e.created_at >= :since) AND (:until IS NULL OR e.created_at < :until)
@@ -553,7 +559,7 @@ SELECT e.rowid AS position, e.event_id, e.type, e.key, e.created_at FROM postlud
 
 -- name: count_events
 SELECT count(*) FROM postlude_event e
- WHERE e.rowid > :after AND (:began IS NULL OR e.created_at <= :began)
+ WHERE e.rowid > :after AND (:began IS NULL OR e.created_at <= :began) AND instr(e.headers, '"postlude-redacted"') = 0
    AND (:key IS NULL OR e.key = :key) AND (:type IS NULL OR e.type = :type)
    AND (:correlation IS NULL OR e.correlation_id = :correlation) AND (:saga IS NULL OR e.saga_id = :saga)
    AND (:since IS NULL OR e.created_at >= :since) AND (:until IS NULL OR e.created_at < :until)
@@ -583,8 +589,8 @@ RETURNING action, done
 
 -- name: end_operation_2
 -- Only a cancellation is somebody's act.
-INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
-VALUES (randomblob(16), :now, :actor, 'cancel_operation', uuid_text(:id), :reason,
+INSERT INTO postlude_audit (id, at, actor, action, target, reason, old_status, new_status, detail)
+VALUES (randomblob(16), :now, :actor, 'cancel_operation', uuid_text(:id), :reason, 'running', 'cancelled',
         json_object('action', :action, 'done', :done))
 
 -- ---------------------------------------------------------------- duties
@@ -615,12 +621,31 @@ SELECT m.tbl_name AS name, sum(s.pgsize) AS bytes
 -- ---------------------------------------------------------------- retention
 
 -- name: prune_events
--- Settled events, in bounded batches.
+-- Settled events, in bounded batches. First it is remembered whom sagas are about, while events can tell: by an event of
+-- the saga, by the cause of one, and by what an event has caused.
+WITH old AS MATERIALIZED (
+    SELECT e.event_id, e.saga_id, e.causation_id, e.subjects FROM postlude_event e
+     WHERE e.created_at < :before
+       AND NOT EXISTS (SELECT 1 FROM postlude_delivery d WHERE d.event_id = e.event_id)
+     ORDER BY e.created_at, e.event_id LIMIT :limit
+)
+INSERT OR IGNORE INTO postlude_saga_subject (subject, saga_id)
+SELECT n.value, l.saga_id
+  FROM (SELECT subjects, saga_id FROM old WHERE saga_id IS NOT NULL
+        UNION ALL
+        SELECT t.subjects, o.saga_id FROM old o JOIN postlude_event t ON t.event_id = o.causation_id
+         WHERE o.saga_id IS NOT NULL
+        UNION ALL
+        SELECT o.subjects, c.saga_id FROM old o JOIN postlude_event c ON c.causation_id = o.event_id
+         WHERE o.subjects IS NOT NULL AND c.saga_id IS NOT NULL) AS l
+  JOIN postlude_saga s ON s.id = l.saga_id, json_each(l.subjects) AS n
+
+-- name: prune_events_2
 DELETE FROM postlude_event WHERE event_id IN (
        SELECT e.event_id FROM postlude_event e
         WHERE e.created_at < :before
           AND NOT EXISTS (SELECT 1 FROM postlude_delivery d WHERE d.event_id = e.event_id)
-        ORDER BY e.created_at LIMIT :limit)
+        ORDER BY e.created_at, e.event_id LIMIT :limit)
 RETURNING 1
 
 -- name: prune_receipts
@@ -637,15 +662,16 @@ DELETE FROM postlude_inbox WHERE (consumer, event_id) IN (
 RETURNING 1
 
 -- name: prune_dead
--- Dead letters older than the retention of dead letters; off by default. The receipt says the duty gave them up.
+-- Dead letters older than the retention of dead letters; off by default. Abandoned calls stay: nobody but a person may
+-- say that a subject need not be erased there. The receipt says the duty gave them up.
 INSERT INTO postlude_receipt (event_id, destination, outcome, attempts, seq, actor, settled_at)
 SELECT d.event_id, d.destination, 'discarded', d.attempts, d.seq, 'duty:retention', :now FROM postlude_delivery d
- WHERE d.status = 'dead' AND d.available_at < :before ORDER BY d.destination, d.seq LIMIT :limit
+ WHERE d.status = 'dead' AND d.group_id IS NULL AND d.available_at < :before ORDER BY d.destination, d.seq LIMIT :limit
 RETURNING seq
 
 -- name: prune_dead_2
-INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
-SELECT randomblob(16), :now, 'duty:retention', 'discard', uuid_text(event_id), 'retention.dead_hours',
+INSERT INTO postlude_audit (id, at, actor, action, target, reason, old_status, new_status, detail)
+SELECT randomblob(16), :now, 'duty:retention', 'discard', uuid_text(event_id), 'retention.dead_hours', 'dead', 'discarded',
        json_object('destination', destination, 'prior_attempts', attempts)
   FROM postlude_delivery WHERE seq IN (SELECT value FROM json_each(:seqs))
 
@@ -787,8 +813,8 @@ RETURNING seq
 
 -- name: audit_saga
 -- Joins the transaction that did it.
-INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail)
-VALUES (randomblob(16), :now, :actor, :action, :target, :reason, :detail)
+INSERT INTO postlude_audit (id, at, actor, action, target, reason, detail, trace_id, old_status, new_status)
+VALUES (randomblob(16), :now, :actor, :action, :target, :reason, :detail, :trace_id, :old_status, :new_status)
 
 -- name: list_sagas
 -- Newest first. By the time they began, which never changes: what goes on meanwhile moves no row to another page.
@@ -829,6 +855,10 @@ DELETE FROM postlude_saga_step WHERE saga_id IN (
        SELECT id FROM postlude_saga WHERE ended_at < :before ORDER BY ended_at, id LIMIT :limit)
 
 -- name: prune_sagas_2
+DELETE FROM postlude_saga_subject WHERE saga_id IN (
+       SELECT id FROM postlude_saga WHERE ended_at < :before ORDER BY ended_at, id LIMIT :limit)
+
+-- name: prune_sagas_3
 DELETE FROM postlude_saga WHERE id IN (
        SELECT id FROM postlude_saga WHERE ended_at < :before ORDER BY ended_at, id LIMIT :limit)
 RETURNING 1

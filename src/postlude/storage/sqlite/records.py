@@ -10,7 +10,7 @@ from uuid import UUID
 
 from postlude.core.delivery import StoredEvent
 from postlude.core.statement import Row
-from postlude.ports.store import AuditFilter, Filter, Story
+from postlude.ports.records import AuditFilter, Filter, Story
 from postlude.storage.sqlite import rows
 from postlude.storage.sqlite.database import Database
 from postlude.storage.sqlite.session import Session
@@ -56,7 +56,7 @@ class SqliteRecords:
         self, *, target: str | None, limit: int, which: AuditFilter = EVERY, after: UUID | None = None
     ) -> list[dict[str, Any]]:
         values: dict[str, Any] = {"target": target, "actor": which.actor, "action": which.action, "limit": limit}
-        values |= {"since": _bound(which.since), "until": _bound(which.until), "after": after and after.bytes}
+        values |= {"since": rows.bound(which.since), "until": rows.bound(which.until), "after": after and after.bytes}
         return await self._mappings("audits", **values)
 
     async def export(self, which: Filter) -> AsyncIterator[StoredEvent]:
@@ -99,11 +99,6 @@ def filter_values(which: Filter) -> dict[str, Any]:
         "correlation": which.correlation,
         "saga": which.saga and which.saga.bytes,
         "destination": which.destination,
-        "since": _bound(which.since),
-        "until": _bound(which.until),
+        "since": rows.bound(which.since),
+        "until": rows.bound(which.until),
     }
-
-
-def _bound(moment: datetime | None) -> float | None:
-    """Stored seconds are finer than the microseconds that are shown: a bound lies where the shown time changes."""
-    return None if moment is None else moment.timestamp() - 0.5e-6

@@ -13,7 +13,7 @@ from postlude.core.delivery import Delivery, Fence, StoredEvent
 from postlude.core.envelope import stored_headers
 from postlude.core.lifecycle import Status
 from postlude.core.statement import Row
-from postlude.ports.store import Child
+from postlude.ports.settling import Child
 
 _STATUS = {str(status): status for status in Status}
 _encode = msgspec.json.Encoder().encode
@@ -29,6 +29,11 @@ def moment(seconds: float) -> datetime:
 
 def seconds(moment: datetime | None) -> float | None:
     return None if moment is None else moment.timestamp()
+
+
+def bound(moment: datetime | None) -> float | None:
+    """Stored seconds are finer than the microseconds that are shown: a bound lies where the shown time changes."""
+    return None if moment is None else moment.timestamp() - 0.5e-6
 
 
 def uuid(value: bytes | None) -> UUID | None:

@@ -8,7 +8,7 @@ from functools import partial
 from uuid import uuid4
 
 from postlude.errors import ConfigurationError, LanesDiffer
-from postlude.ports.store import SchemaStatus
+from postlude.ports.upkeep import SchemaStatus
 from postlude.storage.migrate import Migration, Phase, pending
 from postlude.storage.sqlite.database import Database
 from postlude.storage.sqlite.session import Session

@@ -9,7 +9,9 @@ from uuid import UUID
 from postlude.core.delivery import Delivery, Fence
 from postlude.core.statement import Call, Script, Statement
 from postlude.ports.append import Prepared, conflict, distinct, require_same
+from postlude.ports.audit import AuditEntry
 from postlude.ports.receiving import Taken
+from postlude.storage.audit_values import audit_values
 from postlude.storage.sqlite import rows
 
 _PLAIN = ("type", "version", "source", "entity", "key", "topic", "content_type")
@@ -67,6 +69,13 @@ class SqliteScripts:
         found = yield self._call("installed_lanes", {})
         return int(found[0][0]) if found else None
 
+    def pseudonym_key(self) -> Script[bytes]:
+        found = yield self._call("installation_key", {"name": "pseudonym"})
+        return bytes(found[0][0])
+
+    def audit(self, entry: AuditEntry) -> Script[None]:
+        yield self._call("audit", audit_values(entry))
+
     def settle_handled(self, fence: Fence, delivery: Delivery, idle: float) -> Script[bool]:  # noqa: ARG002 - nobody waits for a row here; the handler's time limit ends a transaction that hangs
         epoch = fence.epochs.get(delivery.lane)
         if epoch is None:
@@ -108,7 +117,7 @@ class SqliteScripts:
     def _differing(self, known: Sequence[Prepared]) -> Script[list[Prepared]]:
         found = yield self._call("digests", rows.ids([one.event_id for one in known]))
         stored: dict[bytes, bytes] = dict(found)
-        return [one for one in known if stored.get(one.event_id.bytes) != one.digest]
+        return [one for one in known if not one.is_as(stored.get(one.event_id.bytes))]
 
     def _call(self, name: str, values: dict[str, Any]) -> Call:
         return Call(self._statements[name], {"now": self._now(), **values})

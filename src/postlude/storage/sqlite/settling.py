@@ -7,7 +7,7 @@ from typing import Any
 
 from postlude.core.delivery import Delivery, Fence, Verdict
 from postlude.core.lanes import ROUTE
-from postlude.ports.store import Child
+from postlude.ports.settling import Child
 from postlude.storage.sqlite import rows
 from postlude.storage.sqlite.database import Database
 from postlude.storage.sqlite.session import Session

@@ -7,14 +7,29 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager
 from typing import Any
 
+from postlude.ports.audit import AuditTrail
+from postlude.ports.calls import Calls, CallScripts
 from postlude.ports.clock import Clock
+from postlude.ports.operating import Operating, Operations
+from postlude.ports.ownership import Ownership
+from postlude.ports.privacy import Subjects, SubjectScripts
+from postlude.ports.reading import Reading
 from postlude.ports.receiving import Receiving
+from postlude.ports.records import Records
+from postlude.ports.redaction import RedactionScripts
 from postlude.ports.sagas import Sagas, SagaScripts
-from postlude.ports.store import Operating, Operations, Ownership, Reading, Records, Schema, Scripts, Settling, Upkeep
+from postlude.ports.scripts import Scripts
+from postlude.ports.settling import Settling
+from postlude.ports.upkeep import Schema, Upkeep
 from postlude.storage import migrate, statements
+from postlude.storage.calling import Calling
+from postlude.storage.redacting import Redacting
 from postlude.storage.sqlite import rows
+from postlude.storage.sqlite.audit import SqliteAuditTrail
+from postlude.storage.sqlite.calls import SqliteCalls
 from postlude.storage.sqlite.connection import connect, require_file
 from postlude.storage.sqlite.database import Database
+from postlude.storage.sqlite.dialect import SqliteDialect
 from postlude.storage.sqlite.faults import translated
 from postlude.storage.sqlite.operating import SqliteOperating
 from postlude.storage.sqlite.operations import SqliteOperations
@@ -28,6 +43,7 @@ from postlude.storage.sqlite.schema import SqliteSchema
 from postlude.storage.sqlite.scripts import SqliteScripts
 from postlude.storage.sqlite.session import Session
 from postlude.storage.sqlite.settling import SqliteSettling
+from postlude.storage.sqlite.subjects import SqliteSubjects, SqliteSubjectScripts
 from postlude.storage.sqlite.upkeep import SqliteUpkeep
 
 PACKAGE = "postlude.storage.sqlite"
@@ -42,6 +58,7 @@ class SqliteStore:
         named = statements.load(PACKAGE)
         self._busy_timeout = busy_timeout
         self.database = Database(path, named, clock=clock, busy_timeout=busy_timeout)
+        dialect = SqliteDialect(self.database.now)
         self.reading: Reading = SqliteReading(self.database)
         self.settling: Settling = SqliteSettling(self.database)
         self.scripts: Scripts = SqliteScripts(named, self.database.now)
@@ -52,6 +69,12 @@ class SqliteStore:
         self.operations: Operations = SqliteOperations(self.database)
         self.sagas: Sagas = SqliteSagas(self.database)
         self.saga_scripts: SagaScripts = SqliteSagaScripts(named, self.database.now)
+        self.calls: Calls = SqliteCalls(self.database, dialect)
+        self.call_scripts: CallScripts = Calling(named, dialect)
+        self.audits: AuditTrail = SqliteAuditTrail(self.database)
+        self.redaction_scripts: RedactionScripts = Redacting(named, dialect)
+        self.subjects: Subjects = SqliteSubjects(self.database)
+        self.subject_scripts: SubjectScripts = SqliteSubjectScripts(named, self.database.now)
         self.upkeep: Upkeep = SqliteUpkeep(self.database)
         self.schema: Schema = SqliteSchema(self.database, migrate.load(PACKAGE))
 

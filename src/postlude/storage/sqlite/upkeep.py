@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from postlude.ports.store import DutyRun, TableUse
+from postlude.ports.upkeep import DutyRun, TableUse
 from postlude.storage.sqlite import rows
 from postlude.storage.sqlite.database import Database
 from postlude.storage.sqlite.session import Session
@@ -38,8 +38,9 @@ class SqliteUpkeep:
         """Each kind in a transaction of its own, so that nobody waits for all of them. 0 hours keeps for ever."""
         pruned = 0
         receipts_hours = events_hours if receipts_hours is None else receipts_hours
-        kinds = (("prune_events", events_hours), ("prune_receipts", receipts_hours), ("prune_inbox", inbox_hours))
-        for name, hours in kinds:
+        if events_hours > 0:
+            pruned += await self._database.write(partial(_prune_events, hours=events_hours, limit=limit))
+        for name, hours in (("prune_receipts", receipts_hours), ("prune_inbox", inbox_hours)):
             if hours > 0:
                 pruned += await self._database.write(partial(_prune, name=name, hours=hours, limit=limit))
         if events_hours > 0:
@@ -79,10 +80,16 @@ def _prune(session: Session, *, name: str, hours: int, limit: int) -> int:
     return len(session.fetch(name, before=session.now - hours * _HOUR, limit=limit))
 
 
+def _prune_events(session: Session, *, hours: int, limit: int) -> int:
+    session.fetch("prune_events", before=session.now - hours * _HOUR, limit=limit)
+    return _prune(session, name="prune_events_2", hours=hours, limit=limit)
+
+
 def _prune_sagas(session: Session, *, hours: int, limit: int) -> int:
     values: dict[str, Any] = {"before": session.now - hours * _HOUR, "limit": limit}
     session.fetch("prune_sagas", **values)
-    return len(session.fetch("prune_sagas_2", **values))
+    session.fetch("prune_sagas_2", **values)
+    return len(session.fetch("prune_sagas_3", **values))
 
 
 def _prune_dead(session: Session, *, hours: int, limit: int) -> int:

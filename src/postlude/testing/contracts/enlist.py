@@ -16,6 +16,7 @@ from postlude.core.statement import Call, Script, Statement
 from postlude.errors import ConnectionClosed, IdConflict, NotInTransaction, SchemaMissing
 from postlude.ports.append import Prepared
 from postlude.ports.enlist import Adapter, Ended
+from postlude.ports.privacy import SubjectKey
 from postlude.ports.store import Store
 from postlude.testing.contracts.arrange import TO, Arranged, Undo, event, undone
 
@@ -89,6 +90,18 @@ class EnlistContract:
         await _append(adapter, given, handle, *many)
         await handles.commit(handle)
         assert [delivery.event_id for delivery in await given.pending()] == [one.event_id for one in many]
+
+    async def test_keys_of_data_subjects_come_with_the_caller(
+        self, given: Arranged, adapter: Adapter, handles: Handles, handle: Any
+    ) -> None:
+        scripts = given.store.subject_scripts
+        keys = {name: SubjectKey(name, "k1", bytes(range(256)) + name.encode()) for name in (uuid4().hex, uuid4().hex)}
+        assert len(await adapter.play(handle, given.store.scripts.pseudonym_key())) >= 32
+        assert await adapter.play(handle, scripts.add(list(keys.values()))) == keys
+        assert await adapter.play(handle, scripts.keys(list(keys))) == keys
+        assert await given.store.subjects.keys(list(keys)) == {}
+        await handles.commit(handle)
+        assert await given.store.subjects.keys(list(keys)) == keys
 
     async def test_autocommit_is_refused(self, adapter: Adapter, handles: Handles) -> None:
         with pytest.raises(NotInTransaction) as refused:

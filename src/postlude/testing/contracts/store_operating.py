@@ -7,9 +7,12 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID, uuid4
 
+import pytest
+
 from postlude.core.lifecycle import Status
-from postlude.ports.store import AuditFilter, Child, Filter
-from postlude.testing.contracts.arrange import TO, Arranged, StoreUnderTest, event
+from postlude.ports.records import AuditFilter, Filter
+from postlude.ports.settling import Child
+from postlude.testing.contracts.arrange import TO, Arranged, StoreUnderTest, event, verdict
 
 FIRST = UUID(int=0)
 
@@ -27,6 +30,7 @@ class OperatingContract(StoreUnderTest):
         assert (audit["action"], audit["actor"], audit["reason"]) == ("requeue", "ann", "fixed")
         assert audit["detail"]["destination"] == TO
         assert audit["detail"]["prior_attempts"] == 1
+        assert (audit["old_status"], audit["new_status"]) == ("dead", "failed")
         assert audit["at"].tzinfo is not None
 
     async def test_only_dead_letters_whose_event_is_there_are_requeued(self, given: Arranged) -> None:
@@ -60,6 +64,8 @@ class OperatingContract(StoreUnderTest):
         assert [(row["outcome"], row["actor"], row["worker"]) for row in rows] == [("discarded", "ann", None)] * 4
         audits = await given.store.records.audits(target=None, limit=10)
         assert sorted(row["detail"]["status"] for row in audits) == ["dead", "failed", "pending", "scheduled"]
+        assert sorted(row["old_status"] for row in audits) == ["dead", "failed", "pending", "scheduled"]
+        assert {row["new_status"] for row in audits} == {"discarded"}
 
     async def test_claimed_work_is_neither_discarded_nor_buried(self, given: Arranged) -> None:
         one = event()
@@ -80,6 +86,24 @@ class OperatingContract(StoreUnderTest):
         assert [later.blocked for later in await given.pending()] == [False]
         (audit,) = await given.store.records.audits(target=None, limit=10)
         assert (audit["action"], audit["detail"]["status"]) == ("bury", "failed")
+        assert (audit["old_status"], audit["new_status"]) == ("failed", "dead")
+
+    @pytest.mark.parametrize(
+        ("error", "kept"),
+        [
+            ('{"kind":"ValueError","message":"ann@example.com"}', "ValueError"),
+            ('{"message":"ann@example.com"}', "Unknown"),
+        ],
+    )
+    async def test_of_an_earlier_error_only_its_class_is_audited(self, given: Arranged, error: str, kept: str) -> None:
+        one = event()
+        await given.append(one)
+        (delivery,) = await given.pending()
+        dead = verdict(delivery, Status.dead, error=error)
+        assert await given.store.settling.record(await given.own(), [dead]) == {delivery.seq}
+        await self._act(given, "requeue", one.event_id)
+        (audit,) = await given.store.records.audits(target=str(one.event_id), limit=10)
+        assert audit["detail"] == {"destination": TO, "prior_attempts": 1, "prior_error": kept}
 
     async def test_an_event_is_told_once_however_many_deliveries_changed(self, given: Arranged) -> None:
         one = event(to=(TO, "shop"))

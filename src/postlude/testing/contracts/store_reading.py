@@ -10,7 +10,7 @@ from uuid import uuid4
 from postlude.core.delivery import Delivery
 from postlude.core.floors import Track
 from postlude.core.lifecycle import Status
-from postlude.ports.store import News
+from postlude.ports.reading import News
 from postlude.testing.clock import ManualClock
 from postlude.testing.contracts.arrange import TO, Arranged, StoreUnderTest, event
 

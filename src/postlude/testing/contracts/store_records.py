@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 from postlude.core.lifecycle import Status
-from postlude.ports.store import Filter
+from postlude.ports.records import Filter
 from postlude.testing.clock import ManualClock
 from postlude.testing.contracts.arrange import LEASE, TO, Arranged, StoreUnderTest, event
 

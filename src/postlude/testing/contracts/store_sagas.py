@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from postlude.core.lifecycle import Status
 from postlude.core.saga.instance import Instance, SagaStatus
 from postlude.errors import InvalidKey, NotEncodable
-from postlude.ports.store import Filter, Store
+from postlude.ports.records import Filter
+from postlude.ports.store import Store
 from postlude.testing.contracts.arrange import Arranged, StoreUnderTest, Undo, undone
 from postlude.testing.contracts.saga_arrange import (
     BEGAN,

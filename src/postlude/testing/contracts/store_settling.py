@@ -12,7 +12,8 @@ import msgspec
 from postlude.core.delivery import Delivery, Fence
 from postlude.core.lanes import ROUTE
 from postlude.core.lifecycle import Status
-from postlude.ports.store import Child, Filter
+from postlude.ports.records import Filter
+from postlude.ports.settling import Child
 from postlude.testing.clock import ManualClock
 from postlude.testing.contracts.arrange import LEASE, Arranged, StoreUnderTest, Undo, event, undone, verdict
 

@@ -8,7 +8,8 @@ from os import urandom
 from uuid import UUID, uuid4
 
 from postlude.core.lifecycle import Status
-from postlude.ports.store import DutyRun, Filter
+from postlude.ports.records import Filter
+from postlude.ports.upkeep import DutyRun
 from postlude.testing.clock import ManualClock
 from postlude.testing.contracts.arrange import LEASE, Arranged, StoreUnderTest, event
 
@@ -64,6 +65,7 @@ class UpkeepContract(StoreUnderTest):
         assert (receipt["outcome"], receipt["actor"]) == ("discarded", "duty:retention")
         (audit,) = await given.store.records.audits(target=str(one.event_id), limit=10)
         assert (audit["action"], audit["actor"]) == ("discard", "duty:retention")
+        assert (audit["old_status"], audit["new_status"]) == ("dead", "discarded")
 
     async def test_receipts_may_go_before_their_events(self, given: Arranged, clock: ManualClock) -> None:
         settled, still_open = event(), event(to=("broker", "shop"))

@@ -1,0 +1,1 @@
+"""Calls to foreign systems: who can be called, and how."""

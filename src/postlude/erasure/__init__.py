@@ -1,0 +1,1 @@
+"""Erasing and rectifying data subjects, here and everywhere else."""

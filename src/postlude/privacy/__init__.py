@@ -1,0 +1,1 @@
+"""Data subjects in our own tables: sealing and its keys, rotation, shredding, redaction."""
