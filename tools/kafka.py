@@ -180,7 +180,8 @@ class KafkaServer(ServerProcess):
         (self.place / "server.properties").write_text(settings)
         if data.exists():
             return
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # Not beginning with a dash, which would be taken for an option.
+        cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         tool = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", "server.properties")
         if self._run(*tool).wait(PATIENCE) != 0:
             raise ServerFailed(self._explain("cannot be set up"))
