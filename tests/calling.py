@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
@@ -173,3 +174,18 @@ def _group_of(url: str) -> str:
 
 def _text_of(url: str) -> str:
     return "lower(hex(g.id))" if url.startswith("sqlite") else "replace(g.id::text, '-', '')"
+
+
+@asynccontextmanager
+async def calling_apps(url: str) -> AsyncIterator[Callable[..., Postlude]]:
+    """Makes apps with those vendors and settings; at the end they are closed, and the books must be right."""
+    made: list[Postlude] = []
+
+    def make(*vendors: Any, **settings: Any) -> Postlude:
+        made.append(calling_app(url, *vendors, **settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.close()
+    await require_books(url)

@@ -31,13 +31,13 @@ from tests.calling import (
     Vendor,
     Verifying,
     calling_app,
+    calling_apps,
     detail,
     erase,
     only_call,
     records,
     rectify,
     request,
-    require_books,
     secrets,
     trail,
 )
@@ -55,16 +55,8 @@ def url(request: pytest.FixtureRequest, databases_on: Callable[[str], Databases]
 
 @pytest.fixture
 async def make(url: str) -> AsyncIterator[Callable[..., Postlude]]:
-    made: list[Postlude] = []
-
-    def app(*vendors: Any, **settings: Any) -> Postlude:
-        made.append(calling_app(url, *vendors, **settings))
-        return made[-1]
-
-    yield app
-    for one in made:
-        await one.close()
-    await require_books(url)
+    async with calling_apps(url) as make:
+        yield make
 
 
 def horizon(**ahead: float) -> datetime:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeGuard
 
 from postlude.core.audit_chain import AuditRecord
 from postlude.errors import ConfigurationError
@@ -27,10 +28,14 @@ class CallableAuditSink:
 
 
 def sink_of(given: AuditSink | Take) -> AuditSink:
-    if callable(append := getattr(given, "append", None)) and inspect.iscoroutinefunction(append):
-        return given  # type: ignore[return-value]
+    if _is_sink(given):
+        return given
     if callable(given):
         return CallableAuditSink(given)
     raise ConfigurationError(
         f"{type(given).__name__} is no audit sink", hint="Give it `async def append(self, records)`, or a function."
     )
+
+
+def _is_sink(given: object) -> TypeGuard[AuditSink]:
+    return inspect.iscoroutinefunction(getattr(given, "append", None))
