@@ -82,3 +82,10 @@ async def dead_codes(app: Postlude, event_id: UUID) -> list[str]:
     found = (await app.insight.event(event_id)).deliveries
     assert all(one.status == "dead" for one in found)
     return [str(one.error) for one in found]
+
+
+def taking(got: list[Any]) -> Any:
+    async def take(one: Any) -> None:
+        got.append(one)
+
+    return take
