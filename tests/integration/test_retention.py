@@ -213,7 +213,7 @@ async def test_a_row_that_is_committed_while_an_empty_day_is_dropped_is_kept(
     any_postgres_url: str, monkeypatch: Any
 ) -> None:
     """An append with an old id, between the look at the empty day and the lock on it."""
-    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", "10s")
+    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", "30s")
     app = await with_old_days(any_postgres_url)
     day = f"postlude_event_{old_day()}"
     async with app, held(any_postgres_url) as late:
@@ -225,7 +225,8 @@ async def test_a_row_that_is_committed_while_an_empty_day_is_dropped_is_kept(
         retiring = asyncio.create_task(app.store.upkeep.retire_partitions(72))
 
         async def waits() -> bool:
-            return bool(await query(any_postgres_url, "SELECT 1 FROM pg_locks WHERE NOT granted"))
+            sql = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            return bool(await query(any_postgres_url, sql))
 
         await until(waits)
         await late.commit()
