@@ -260,11 +260,11 @@ async def test_no_append_waits_while_a_reader_holds_recent_events(postgres_url: 
             while not maintaining.done():
                 n += 1
                 began = time.monotonic()
-                await asyncio.wait_for(note(app, "new", n), 10)
+                await asyncio.wait_for(note(app, "new", n), 20)
                 longest = max(longest, time.monotonic() - began)
             assert f"postlude_event_{old_day()}" in await maintaining, "an old day does not concern that reader"
             assert n >= 3
-            assert longest < 4.0, "an append waited for the reader; whatever is shorter is a slow machine"
+            assert longest < 10, "an append waited for the reader; whatever is shorter is a slow machine"
             assert old not in await homes(postgres_url)
         assert await app.drain() == n
         assert set(await upkeep.make_partitions(17)) <= {

@@ -549,11 +549,11 @@ async def test_a_long_reader_delays_retire_and_attach_but_no_append(postgres_url
             while not maintaining.done():
                 n += 1
                 began = time.monotonic()
-                await asyncio.wait_for(note(app, "new", n), 5)
+                await asyncio.wait_for(note(app, "new", n), 20)
                 longest = max(longest, time.monotonic() - began)
             assert await maintaining == []
             assert n >= 1
-            assert longest < 4.0, "an append waited for the reader; whatever is shorter is a slow machine"
+            assert longest < 10, "an append waited for the reader; whatever is shorter is a slow machine"
         done = await maintain()
         assert done
         assert await app.drain() == n
