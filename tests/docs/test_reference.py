@@ -21,7 +21,7 @@ from postlude.core.saga.instance import Phase, SagaStatus
 from postlude.settings.keys import keys_of
 from postlude.settings.naming import ELSEWHERE
 from tests.docs.pages import DOCS, TOP, blocks, code, prose, rows, sections
-from tests.source_tree import ROOT
+from tests.source_tree import PACKAGE, ROOT
 from tools.suite import tiers
 
 REFERENCE = DOCS / "reference"
@@ -117,6 +117,12 @@ async def test_schema_lists_every_column_of_postgresql(any_postgres_url: str) ->
 def test_contributing_lists_every_tier() -> None:
     listed = [code(row[0])[0] for row in rows(prose(ROOT / "CONTRIBUTING.md"))]
     assert sorted(listed) == tiers()
+
+
+def test_contributing_says_where_every_package_and_module_is() -> None:
+    named = set(code(dict(sections(ROOT / "CONTRIBUTING.md", 2))["Where things are"]))
+    there = {path.name for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert not there - {"__init__.py"} - named
 
 
 def test_errors_are_drawn_as_they_are() -> None:
