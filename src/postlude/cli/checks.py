@@ -16,7 +16,7 @@ from postlude.delivering import SPARE_CONNECTIONS
 from postlude.errors import ConfigurationError
 from postlude.inbox.consumers import PREFIX
 from postlude.insight.consumers import ConsumerView
-from postlude.insight.insight import DestinationView
+from postlude.insight.views import DestinationView
 from postlude.ports.operating import Operation
 from postlude.ports.ownership import LiveWorker
 from postlude.ports.upkeep import SchemaStatus, TableUse

@@ -11,7 +11,7 @@ from postlude.cli import completing, render
 from postlude.cli.acting import actor_name
 from postlude.cli.loading import open_app, require_schema, using
 from postlude.cli.options import Actor, AppRef, AsJson, Database, Reason
-from postlude.insight.insight import DestinationView
+from postlude.insight.views import DestinationView
 
 group = typer.Typer(help="Destinations: list, pause, resume.", no_args_is_help=True)
 Name = Annotated[

@@ -35,7 +35,7 @@ from postlude.cli.revealing import Reveal, Revealing, Why
 from postlude.cli.writing import Document, Lines, target_file
 from postlude.core.delivery import StoredEvent
 from postlude.core.masking import masked_payload
-from postlude.insight.insight import EventStory
+from postlude.insight.views import EventStory
 from postlude.privacy.privacy import is_sealed
 
 group = typer.Typer(help="Events: show one, replay and export many.", no_args_is_help=True)

@@ -28,7 +28,7 @@ from postlude.cli.options import (
     Since,
     Until,
 )
-from postlude.insight.insight import DestinationView, EventStory, Page
+from postlude.insight.views import DestinationView, EventStory, Page
 
 group = typer.Typer(help="Deliveries: stats, list, show, requeue, discard, bury.", no_args_is_help=True)
 
