@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests import matrix
 from tests.databases import (
@@ -44,8 +44,8 @@ ALLOWED_MISSING = Path(__file__).with_name("allowed_missing.txt")
 ON_SQLITE = [pytest.param("sqlite", marks=pytest.mark.sqlite)]
 ON_POSTGRES = [pytest.param(name, marks=pytest.mark.postgres) for name in SERVERS]
 
-# A machine with two busy cores misses any deadline now and then.
-settings.register_profile("postlude", deadline=None, print_blob=True)
+# A machine with two busy cores misses any deadline now and then, and draws examples as slowly as a bad strategy.
+settings.register_profile("postlude", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("postlude")
 
 

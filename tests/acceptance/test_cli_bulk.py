@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import signal
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 
 import asyncpg
 import pytest
 
 from tests.acceptance.cli_shop import ONE_OF_EACH, POISON, Answer, InProcess, end, finish, place, postlude, start
+from tests.acceptance.obstacles import standing_in_the_way, wait_for
 from tests.databases import Databases
 from tests.engine import query
 
 LETTERS = 20_500
 """More than twenty pages."""
-PATIENCE = 60.0
 
 # As a worker leaves them. Rows are born scheduled, for nothing is born dead.
 FILL_POSTGRES = f"""
@@ -61,7 +60,7 @@ def rows(url: str, sql: str) -> list[tuple[object, ...]]:
 @pytest.mark.timeout(120)
 def test_a_requeue_that_is_killed_half_way_is_resumed_and_does_everything_once(url: str, ask) -> None:
     fill(url)
-    with standing_in_the_way(url) as is_half_way:
+    with half_way(url) as is_half_way:
         process = start(*REQUEUE, "--database", url)
         try:
             wait_for(is_half_way, process)
@@ -94,7 +93,7 @@ def test_a_requeue_that_is_killed_half_way_is_resumed_and_does_everything_once(u
 def test_a_discard_that_is_interrupted_says_how_to_go_on(any_postgres_url: str, capsys) -> None:
     url, run = any_postgres_url, InProcess(capsys)
     fill(url)
-    with standing_in_the_way(url) as is_half_way:
+    with half_way(url) as is_half_way:
         process = start("outbox", "discard", "--status", "dead", "--reason", "old", "--database", url)
         try:
             wait_for(is_half_way, process)
@@ -130,59 +129,8 @@ def audited(url: str) -> list[object]:
     return [target for (target,) in rows(url, "SELECT target FROM postlude_audit WHERE action = 'requeue'")]
 
 
-def wait_for(condition: Callable[[], bool], process: object) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, process
-        time.sleep(0.002)
-
-
-@contextmanager
-def standing_in_the_way(url: str) -> Iterator[Callable[[], bool]]:
-    """The command cannot end while this lasts. It gives what says that it is half-way."""
-    with (_write_lock if url.startswith("sqlite") else _row_lock)(url) as is_half_way:
-        yield is_half_way
-
-
-@contextmanager
-def _write_lock(url: str) -> Iterator[Callable[[], bool]]:
-    """SQLite has one writer: looked at with the lock in hand, nothing moves. Between two looks a page or two do."""
-    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)) as connection:
-
-        def is_half_way() -> bool:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-                time.sleep(0.03)
-            connection.execute("BEGIN IMMEDIATE")
-            found = connection.execute("SELECT done FROM postlude_operation").fetchall()
-            return bool(found) and found[0][0] >= LETTERS // 3
-
-        yield is_half_way
-
-
-WAITING = """
-    SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid = ANY(
-        SELECT pid FROM pg_locks WHERE NOT granted)
-"""
-OTHERS = """
-    SELECT 1 FROM pg_stat_activity
-     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
-"""
-
-
-@contextmanager
-def _row_lock(url: str) -> Iterator[Callable[[], bool]]:
-    """Somebody holds a delivery in the middle: the page with it waits, inside its statement. When the way is free, the
-    server may still finish that statement although its client is dead; the cursor knows, and this waits for it."""
-    with asyncio.Runner() as runner:
-        connection = runner.run(asyncpg.connect(url))
-        runner.run(connection.execute("BEGIN"))
-        middle = f"SELECT seq FROM postlude_delivery ORDER BY seq OFFSET {LETTERS // 2} LIMIT 1"
-        runner.run(connection.execute(f"SELECT 1 FROM postlude_delivery WHERE seq = ({middle}) FOR UPDATE"))
-        yield lambda: bool(runner.run(query(url, WAITING)))
-        runner.run(connection.execute("ROLLBACK"))
-        runner.run(connection.close())
-        wait_for(lambda: not runner.run(query(url, OTHERS)), "a session is left")
+def half_way(url: str) -> AbstractContextManager[Callable[[], bool]]:
+    return standing_in_the_way(url, "postlude_delivery", "seq", LETTERS // 2)
 
 
 def test_a_dry_run_counts_and_names_the_first_ten(ask, url: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from uuid import UUID
@@ -13,6 +12,7 @@ import pytest
 
 from postlude import Postlude
 from tests.acceptance.cli_shop import ONE_OF_EACH, InProcess, end, postlude, start
+from tests.acceptance.obstacles import standing_in_the_way, wait_for
 from tests.databases import Databases
 from tests.sealing import SignedUp, app_with, append, listed, ring, seal_of
 
@@ -164,24 +164,16 @@ def test_a_rotation_killed_in_the_middle_is_resumed(url: str) -> None:
 
     ids = on_app(url, fill)
     keys = {"POSTLUDE_KEYS": listed("k2", "k1")}
-    process = start("privacy", "rotate", "--database", url, **keys)
-    try:
-
-        async def begun(app: Postlude) -> UUID:
-            deadline = time.monotonic() + 30
-            while True:
-                found = await app.insight.operations()
-                if found and found[0].done > 0:
-                    process.kill()
-                    return found[0].id
-                assert process.poll() is None, process.communicate()
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.001)
-
-        operation = on_app(url, begun)
-    finally:
-        end(process)
-    resumed = postlude("operation", "resume", str(operation), "--database", url, "--json", **keys)
+    with standing_in_the_way(url, "postlude_event", "event_id", EVENTS * 3 // 4) as is_half_way:
+        process = start("privacy", "rotate", "--database", url, **keys)
+        try:
+            wait_for(is_half_way, process)
+        finally:
+            end(process)
+    (operation,) = on_app(url, lambda app: app.insight.operations())
+    assert operation.status == "running"
+    assert operation.done > 0
+    resumed = postlude("operation", "resume", str(operation.id), "--database", url, "--json", **keys)
     assert resumed.json["status"] == "done", resumed
     assert resumed.json["done"] == EVENTS
 

@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,30 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     await store.schema.upgrade(lanes=LANES)
     yield store
     await store.close()
+
+
+class SkippingClock(ManualClock):
+    """Its monotonic time can be moved too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skipped = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.skipped
+
+
+@pytest.fixture
+def clock() -> SkippingClock:
+    return SkippingClock()
+
+
+@pytest.fixture
+async def patient(store: SqliteStore, clock: SkippingClock) -> AsyncIterator[SqliteStore]:
+    """On the same file, as another process: it waits for its turn longer than a loaded machine stands still."""
+    patient = SqliteStore(store.database.path, clock=clock, busy_timeout=30)
+    yield patient
+    await patient.close()
 
 
 @pytest.fixture
@@ -88,7 +112,7 @@ class TestTheGate:
     async def test_reads_go_on_while_a_transaction_is_open(self, given: Arranged) -> None:
         async with given.store.transaction() as tx:
             await given.adapter.play(tx, given.store.scripts.append([event()]))
-            assert await asyncio.wait_for(given.pending(), 1) == []
+            assert await asyncio.wait_for(given.pending(), 20) == []
         assert len(await given.pending()) == 1
 
     async def test_our_writes_wait_for_an_open_transaction(self, given: Arranged) -> None:
@@ -118,8 +142,9 @@ class TestTheGate:
         await given.register()
         await given.append(event())
 
-    async def test_another_process_that_writes_shortly_is_waited_for(self, given: Arranged, store: SqliteStore) -> None:
-        stranger = sqlite3.connect(store.database.path, isolation_level=None)
+    async def test_another_process_that_writes_shortly_is_waited_for(self, patient: SqliteStore) -> None:
+        given = Arranged(patient, Sqlite3Adapter())
+        stranger = sqlite3.connect(patient.database.path, isolation_level=None)
         stranger.execute("BEGIN IMMEDIATE")
         registering = asyncio.create_task(given.register())
         await asyncio.sleep(0.05)
@@ -128,31 +153,40 @@ class TestTheGate:
         stranger.close()
         assert await registering in {live.id for live in await given.store.ownership.live_workers()}
 
-    async def test_a_pause_follows_each_long_transaction_but_not_for_its_caller(self, given: Arranged) -> None:
+    async def test_a_pause_follows_each_long_transaction(self, given: Arranged) -> None:
         async with given.store.transaction():
             await asyncio.sleep(0.05)
             ended = time.monotonic()
-        returned = time.monotonic()
         async with given.store.transaction():
             began = time.monotonic()
         assert began - ended >= 0.1 * 0.05
-        assert returned - ended < 0.05
 
-    async def test_other_writers_are_not_starved(self, store: SqliteStore) -> None:
-        patient = SqliteStore(store.database.path, clock=ManualClock(), busy_timeout=10)
+    async def test_the_next_one_pauses_and_not_the_caller(self, patient: SqliteStore, clock: SkippingClock) -> None:
+        async with asyncio.timeout(30), patient.transaction():
+            clock.skipped += 3000  # followed by a pause of five minutes
+        next_one = asyncio.create_task(Arranged(patient, Sqlite3Adapter()).register())
+        done, _ = await asyncio.wait({next_one}, timeout=0.1)
+        assert not done
+        next_one.cancel()
+        await asyncio.wait({next_one})
+
+    async def test_other_writers_are_not_starved(self, store: SqliteStore, patient: SqliteStore) -> None:
         stopping = asyncio.Event()
+        turns = 0
 
         async def hog() -> None:
+            nonlocal turns
             while not stopping.is_set():
                 async with patient.transaction():
                     await asyncio.sleep(0.01)
+                    turns += 1
 
         hogging = asyncio.create_task(hog())
-        slowest = await asyncio.to_thread(partial(_write_often, store.database.path, times=30))
+        most = await asyncio.to_thread(partial(_write_often, store.database.path, times=30, turns=lambda: turns))
         stopping.set()
         await hogging
-        await patient.close()
-        assert slowest < 2
+        assert turns > 0
+        assert most < 200, "turns of the other during one write; seconds would tell of the machine"
 
     async def test_a_store_works_in_one_loop_after_another(self, tmp_path: Path) -> None:
         store = SqliteStore(str(tmp_path / "outbox.db"), clock=ManualClock())
@@ -221,7 +255,7 @@ class TestAHungHandler:
                 thread = asyncio.get_running_loop().run_in_executor(None, run_for_ever, tx)
                 await asyncio.to_thread(running.wait)
                 raise Undo
-        await asyncio.wait_for(thread, 5)
+        await asyncio.wait_for(thread, 30)
         await given.append(event())
 
     async def test_what_it_writes_afterwards_is_refused(self, given: Arranged, store: SqliteStore) -> None:
@@ -266,10 +300,10 @@ class TestSpeed:
     async def test_a_settle_of_500_takes_milliseconds(self, given: Arranged) -> None:
         await given.append(*(event(lane=index % LANES) for index in range(500)))
         fence, entries = await given.own(), await given.pending()
-        began = time.perf_counter()
+        began = time.process_time()  # a loaded machine takes longer, and works no more
         assert await given.store.settling.settle_sent(fence, entries) == set()
         assert len(entries) == 500
-        assert time.perf_counter() - began < 0.25
+        assert time.process_time() - began < 0.25
 
     @pytest.mark.parametrize(
         ("name", "index"),
@@ -315,15 +349,16 @@ def test_a_script_is_split_at_its_statements_and_not_inside_a_trigger() -> None:
     ]
 
 
-def _write_often(path: str, *, times: int) -> float:
-    connection = sqlite3.connect(path, timeout=5, isolation_level=None)
+def _write_often(path: str, *, times: int, turns: Callable[[], int]) -> int:
+    """How often the other one had its turn during one write, at most."""
+    connection = sqlite3.connect(path, timeout=30, isolation_level=None)
     connection.execute("CREATE TABLE IF NOT EXISTS own (n INTEGER)")
-    slowest = 0.0
+    most = 0
     for number in range(times):
-        began = time.monotonic()
+        before = turns()
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("INSERT INTO own VALUES (?)", (number,))
         connection.commit()
-        slowest = max(slowest, time.monotonic() - began)
+        most = max(most, turns() - before)
     connection.close()
-    return slowest
+    return most

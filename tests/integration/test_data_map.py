@@ -458,7 +458,9 @@ async def test_two_erasures_of_one_subject_go_one_after_the_other(any_postgres_d
 async def _until_somebody_waits(session: Session) -> None:
     from sqlalchemy import text
 
-    waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    waiting = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
     while not session.scalar(waiting):
         session.rollback()
         await asyncio.sleep(0.01)

@@ -66,6 +66,7 @@ async def test_two_that_consume_the_same_at_once_have_one_effect(any_postgres_ur
                 second = asyncio.create_task(consume(app, one))
                 waiting = (
                     "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%inbox%'"
+                    " AND datname = current_database()"
                 )
                 while (await query(any_postgres_url, waiting))[0][0] == 0:
                     await asyncio.sleep(0.01)

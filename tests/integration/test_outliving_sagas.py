@@ -186,13 +186,14 @@ async def test_a_day_stays_while_the_cause_of_its_events_is_being_redacted(postg
             await redaction.connection.execute(redacts)
             await app.store.upkeep.retire_partitions(24)
             assert await query(postgres_url, of_sagas) != []
-        monkeypatch.setattr(partitions, "LOCK_TIMEOUT", "10s")
+        monkeypatch.setattr(partitions, "LOCK_TIMEOUT", "30s")
         async with held(postgres_url) as redaction:
             await redaction.connection.execute(redacts)
             retiring = asyncio.create_task(app.store.upkeep.retire_partitions(24))
 
             async def waits() -> bool:
-                return bool(await query(postgres_url, "SELECT 1 FROM pg_locks WHERE NOT granted"))
+                sql = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+                return bool(await query(postgres_url, sql))
 
             await until(waits)
             await redaction.commit()

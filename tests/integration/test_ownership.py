@@ -191,10 +191,10 @@ async def test_lanes_are_taken_over_after_a_lease_ends(database_url: str) -> Non
 
 async def test_a_hung_loop_loses_its_lanes(database_url: str) -> None:
     """The thread could renew for ever; it does so only while the loop gives a beat."""
-    app = routed_app(database_url, lane={"lease": 0.5, "stall": 0.2})
-    async with app, workers(app, 1) as (hung,):
+    app, other = routed_app(database_url, lane={"lease": 0.5, "stall": 0.2}), routed_app(database_url)
+    async with app, other, workers(app, 1) as (hung,):
         assert lanes_of(hung) == set(range(LANES))
-        async with app.worker() as healthy:
+        async with other.worker() as healthy:  # with a lease that no loaded machine loses
             await until(lambda: lanes_of(healthy) == set(range(LANES)))
         assert healthy.id != hung.id
         assert await query(database_url, "SELECT min(crashes) FROM postlude_lane WHERE destination = 'default'") == [
@@ -219,10 +219,10 @@ async def test_a_worker_whose_delivery_never_ends_loses_its_lanes(any_postgres_u
 
 
 async def test_loop_beats_keep_the_lease_of_a_worker_that_is_alive(database_url: str) -> None:
-    app = routed_app(database_url, lane={"lease": 0.4, "stall": 0.3})
+    """Long enough that a loaded machine does not stand still for it; watched until the first lease would have ended."""
+    app = routed_app(database_url, lane={"lease": 3, "stall": 2.5})
     async with app, app.worker() as worker:
-        first = worker.id
-        deadline = time.monotonic() + 1.5
+        first, deadline = worker.id, time.monotonic() + 3.5
         while time.monotonic() < deadline:
             assert await app.store.ownership.bury_workers() == 0
             await asyncio.sleep(0.05)
@@ -231,12 +231,14 @@ async def test_loop_beats_keep_the_lease_of_a_worker_that_is_alive(database_url:
 
 async def test_a_busy_loop_does_not_lose_its_lanes(any_postgres_url: str) -> None:
     """Blocked for several leases, but not for longer than `lane.stall`."""
-    app, other = routed_app(any_postgres_url, lane={"lease": 0.4, "stall": 30}), routed_app(any_postgres_url)
+    lease = 2.0
+    app, other = routed_app(any_postgres_url, lane={"lease": lease, "stall": 30}), routed_app(any_postgres_url)
     freed: list[int] = []
 
     async def bury() -> None:
+        deadline = time.monotonic() + 2.5 * lease
         async with other:
-            for _ in range(20):
+            while time.monotonic() < deadline:
                 freed.append(await other.store.ownership.bury_workers())
                 await asyncio.sleep(0.05)
 
@@ -245,8 +247,8 @@ async def test_a_busy_loop_does_not_lose_its_lanes(any_postgres_url: str) -> Non
         elsewhere = threading.Thread(target=lambda: asyncio.run(bury()))
         elsewhere.start()
         elsewhere.join()  # this loop stands still meanwhile
+        assert freed
         assert sum(freed) == 0
-        assert len(freed) == 20
         assert worker.id == first
         await note(app, "a", 1)
         await until(lambda: published(app) == [1])
@@ -574,7 +576,7 @@ async def _take_down(worker: Worker, draining: asyncio.Task[Any]) -> None:
 
 QUICK = {
     "lane": {"lease": 1.0},
-    "handler": {"timeout": 8.0, "concurrency": 10},
+    "handler": {"timeout": 15.0, "concurrency": 10},
     "pool": {"max": 15},
     "worker": {"shutdown_timeout": 1.0},
 }
@@ -601,13 +603,13 @@ async def test_sigstop_inside_a_handler_transaction_holds_only_its_key_and_has_i
                 others = [key_in(lane) for lane in range(LANES)]
                 for key in others:
                     await note(app, key, 1)
-                await until(lambda: _count(any_postgres_url, len(others)), patience=4)
+                await until(lambda: _count(any_postgres_url, len(others)), patience=10)
                 assert await _effects(any_postgres_url, STOPPED) == []
 
                 if end == "SIGCONT":
                     frozen.send(signal.SIGCONT)
                     frozen.send(signal.SIGUSR1)
-                await until(lambda: _count(any_postgres_url, len(others) + 2 * len(STOPPED)))
+                await until(lambda: _count(any_postgres_url, len(others) + 2 * len(STOPPED)), patience=30)
                 effects = await _effects(any_postgres_url, STOPPED)
                 assert sorted(effects) == sorted((key, n) for key in STOPPED for n in (1, 2))
                 assert all(effects.index((key, 1)) < effects.index((key, 2)) for key in STOPPED)
@@ -616,18 +618,17 @@ async def test_sigstop_inside_a_handler_transaction_holds_only_its_key_and_has_i
 
 
 async def test_sigterm_ends_within_its_deadline_and_gives_lanes_back(any_postgres_url: str) -> None:
+    hanging = {**QUICK, "handler": {"timeout": 120}}
     await query(any_postgres_url, worker_process.EFFECTS)
     app = worker_process.make_app(any_postgres_url, {})
     async with app:
-        with WorkerProcess(any_postgres_url, **QUICK) as process:
+        with WorkerProcess(any_postgres_url, **hanging) as process:
             await process.says("ready")
             await note(app, "stop", 1)
             await process.says("inside stop")
-            began = time.monotonic()
             process.send(signal.SIGTERM)
             await process.says("ended")
-            assert await process.ends(within=10) == 0
-            assert time.monotonic() - began < 8, "the deadline is one second; the rest is a slow machine"
+            assert await process.ends(within=30) == 0, "the deadline is one second; the rest is a slow machine"
         assert await app.insight.workers() == []
         assert set((await owners(any_postgres_url, "handler:effect")).values()) == {None}
         assert await query(any_postgres_url, "SELECT sum(crashes) FROM postlude_lane") == [(0,)]

@@ -240,7 +240,7 @@ async def test_lanes_are_taken_over_after_kill_9(url: str, any_postgres_url: str
 
 
 async def test_a_pause_is_an_outage_that_burns_nothing(url: str, any_postgres_url: str, pgbouncer: PgBouncer) -> None:
-    app = routed_app(url, lane={"lease": 1.0}, pool={"command_timeout": 1})
+    app = routed_app(url, lane={"lease": 1.0}, pool={"command_timeout": 3})
     async with closing(app), app.worker():
         await note(app, "a", 1)
         await arrived(app, 1)

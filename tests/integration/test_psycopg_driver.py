@@ -87,8 +87,8 @@ async def store_of(url: str, **options: Any) -> AsyncIterator[PostgresStore]:
 
 
 async def is_running(url: str, statement: str, sessions: int) -> bool:
-    found = await query(url, f"SELECT count(*) FROM pg_stat_activity WHERE query = '{statement}' AND state = 'active'")
-    return found == [(sessions,)]
+    active = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND datname = current_database()"
+    return await query(url, f"{active} AND query = '{statement}'") == [(sessions,)]
 
 
 async def test_a_statement_without_an_answer_ends_with_its_session(any_postgres_url: str) -> None:
@@ -146,7 +146,7 @@ async def test_whoever_waits_for_a_connection_gets_it_when_it_comes_back(any_pos
 
 
 async def test_a_full_pool_says_so_in_time(any_postgres_url: str) -> None:
-    async with store_of(any_postgres_url, max=1, command_timeout=0.3) as store, store.database.connection():
+    async with store_of(any_postgres_url, max=1, command_timeout=2) as store, store.database.connection():
         with pytest.raises(DatabaseUnavailable, match="couldn't get a connection"):
             await store.reading.last_seq()
 
@@ -195,7 +195,7 @@ async def test_a_session_has_our_settings_and_those_of_the_url(any_postgres_url:
 async def test_statements_are_prepared_unless_the_session_keeps_none(any_postgres_url: str) -> None:
     for keeps in (True, False):
         driver = PsycopgDriver(any_postgres_url, SessionOptions(keep_statements=keeps))
-        connection = await driver.connect(timeout=5)
+        connection = await driver.connect(timeout=30)
         for _ in range(10):
             await connection.execute("SELECT %s::int", [1])
         found = await (await connection.execute("SELECT count(*) FROM pg_prepared_statements")).fetchone()

@@ -213,7 +213,7 @@ async def test_a_row_that_is_committed_while_an_empty_day_is_dropped_is_kept(
     any_postgres_url: str, monkeypatch: Any
 ) -> None:
     """An append with an old id, between the look at the empty day and the lock on it."""
-    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", "10s")
+    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", "30s")
     app = await with_old_days(any_postgres_url)
     day = f"postlude_event_{old_day()}"
     async with app, held(any_postgres_url) as late:
@@ -225,7 +225,8 @@ async def test_a_row_that_is_committed_while_an_empty_day_is_dropped_is_kept(
         retiring = asyncio.create_task(app.store.upkeep.retire_partitions(72))
 
         async def waits() -> bool:
-            return bool(await query(any_postgres_url, "SELECT 1 FROM pg_locks WHERE NOT granted"))
+            sql = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            return bool(await query(any_postgres_url, sql))
 
         await until(waits)
         await late.commit()
@@ -259,11 +260,11 @@ async def test_no_append_waits_while_a_reader_holds_recent_events(postgres_url: 
             while not maintaining.done():
                 n += 1
                 began = time.monotonic()
-                await asyncio.wait_for(note(app, "new", n), 10)
+                await asyncio.wait_for(note(app, "new", n), 20)
                 longest = max(longest, time.monotonic() - began)
             assert f"postlude_event_{old_day()}" in await maintaining, "an old day does not concern that reader"
             assert n >= 3
-            assert longest < 4.0, "an append waited for the reader; whatever is shorter is a slow machine"
+            assert longest < 10, "an append waited for the reader; whatever is shorter is a slow machine"
             assert old not in await homes(postgres_url)
         assert await app.drain() == n
         assert set(await upkeep.make_partitions(17)) <= {

@@ -104,7 +104,7 @@ async def test_steps_run_one_after_the_other_to_the_end(app: Postlude, database_
     assert view.remaining == ("reserve", "charge", "ship", "mail")
     assert view.waits_for == ("reserve: its handler (attempt 1)",)
     assert await app.drain() == 4
-    view = await app.sagas.wait(saga_id, timeout=1)
+    view = await app.sagas.wait(saga_id, timeout=20)
     assert (view.status, view.step, view.error, view.remaining) == ("completed", None, None, ())
     assert view.state == {"order": "o-1", "total": 6}
     assert await written(database_url) == ["reserve o-1", "charge o-1", "ship 6", "mail o-1"]
@@ -306,7 +306,7 @@ async def test_an_undo_that_says_err_needs_an_operator(app: Postlude, database_u
     assert view.waits_for == (
         "an operator: the undo of reserve failed (Off); retry, or skip when it is undone by hand",
     )
-    assert await app.sagas.wait(view.id, timeout=1) == view
+    assert await app.sagas.wait(view.id, timeout=20) == view
     await until(lambda: stuck == [Stuck(view.id, "stubborn", "o-1", "reserve", "Off")])
     (audit,) = await app.insight.audits()
     assert (audit["action"], audit["target"], audit["reason"]) == ("saga stuck", str(view.id), "Off")

@@ -103,11 +103,11 @@ async def test_a_drain_during_an_outage_keeps_its_timeout_and_blocks_nobody(data
         await note(app, "a", 1)
         beating = asyncio.create_task(beat())
         began = time.monotonic()
-        assert await app.drain(timeout=1.5) == 1
+        assert await app.drain(timeout=4) == 1
         took = time.monotonic() - began
         beating.cancel()
         assert published(app, broker="other") == [1]
-        assert took < 15, "the timeout is one and a half seconds; the rest is a slow machine"
+        assert took < 30, "the timeout is four seconds; the rest is a slow machine"
         assert beats > 10, "the loop stood still"
 
         async def recover() -> None:
@@ -127,8 +127,9 @@ async def test_an_outage_costs_no_spinning(sqlite_url: str) -> None:
         await until(lambda: worker.watchers.counts["unavailable:default"] >= 3)
         clock.asked, began = 0, time.monotonic()
         await note(app, "b", 2)
-        await until(lambda: worker.watchers.counts["unavailable:default"] >= 4)
-        assert clock.asked / (time.monotonic() - began) < 2000
+        await until(lambda: worker.watchers.counts["unavailable:default"] >= 5)
+        # The new note and what was due already cost something by themselves, however soon the outage is seen again.
+        assert clock.asked < 500 + 2000 * (time.monotonic() - began)
 
 
 async def test_idle_workers_cost_no_spinning(sqlite_url: str) -> None:
@@ -170,7 +171,7 @@ async def test_a_raw_row_with_odd_headers_stops_no_other(database_url: str, head
             database_url,
             "INSERT INTO postlude_delivery (event_id, destination) SELECT event_id, 'route' FROM postlude_event",
         )
-        await app.drain(timeout=5)
+        await app.drain(timeout=20)
         assert sorted(published(app)) == [1, 2]
 
 
@@ -254,8 +255,8 @@ async def test_a_pause_holds_for_every_worker_and_for_one_destination(database_u
         await worker.tick()
         await note(app, "a", 1, 2)
         await worker.drain_once()
-        assert await asyncio.wait_for(second.drain(timeout=0.5), 10) == 0
-        assert await asyncio.wait_for(second.run_once(), 10) == 0
+        assert await asyncio.wait_for(second.drain(timeout=0.5), 20) == 0
+        assert await asyncio.wait_for(second.run_once(), 20) == 0
         assert (published(app), published(app, broker="other")) == ([], [1, 2])
 
         assert await second.actions.resume("default", actor="ann", reason="done")
@@ -296,9 +297,9 @@ async def test_handlers_that_hang_do_not_hold_up_other_destinations(any_postgres
         for n in range(20):
             await note(app, f"key-{n}", n)
         await until(lambda: inside >= 5)
-        await until(lambda: len(published(app)) == 20, patience=10)
-        await asyncio.wait_for(note(app, "late", 20), 10)
-        await until(lambda: len(published(app)) == 21, patience=10)
+        await until(lambda: len(published(app)) == 20)
+        await asyncio.wait_for(note(app, "late", 20), 20)
+        await until(lambda: len(published(app)) == 21)
         go_on.set()
         await until(lambda: is_empty(any_postgres_url))
     assert inside == 21
@@ -318,7 +319,7 @@ async def test_an_async_sqlite_handler_that_awaits_does_not_block_appends_for_go
 
     async with app, app.worker():
         for n in range(15):
-            await asyncio.wait_for(note(app, f"key-{n}", n), 4)
+            await asyncio.wait_for(note(app, f"key-{n}", n), 20)
         await until(lambda: len(handled) == 15)
     assert await query(sqlite_url, "SELECT count(*), count(DISTINCT n) FROM effect") == [(15, 15)]
 
@@ -333,7 +334,7 @@ async def test_an_async_sqlite_handler_that_awaits_for_too_long_is_told_what_to_
 
     async with app:
         await note(app, "a", 1)
-        await app.drain(timeout=5)
+        await app.drain(timeout=20)
         (letter,) = await app.insight.list(status="dead")
         assert letter.error is not None
         assert "only writer" in letter.error
@@ -548,11 +549,11 @@ async def test_a_long_reader_delays_retire_and_attach_but_no_append(postgres_url
             while not maintaining.done():
                 n += 1
                 began = time.monotonic()
-                await asyncio.wait_for(note(app, "new", n), 5)
+                await asyncio.wait_for(note(app, "new", n), 20)
                 longest = max(longest, time.monotonic() - began)
             assert await maintaining == []
             assert n >= 1
-            assert longest < 4.0, "an append waited for the reader; whatever is shorter is a slow machine"
+            assert longest < 10, "an append waited for the reader; whatever is shorter is a slow machine"
         done = await maintain()
         assert done
         assert await app.drain() == n
@@ -625,9 +626,11 @@ async def test_the_renewing_thread_survives_whatever_goes_wrong(sqlite_url: str)
 
 
 async def _is_renewed(app: Postlude, worker: Any) -> bool:
+    """False also while it begins again under another id, because its lease ended before the faults did."""
     first = {live.id: live.lease_until for live in await app.insight.workers()}
     await asyncio.sleep(0.2)
-    return any(live.id == worker and live.lease_until > first[worker] for live in await app.insight.workers())
+    later = {live.id: live.lease_until for live in await app.insight.workers()}
+    return worker in first and worker in later and later[worker] > first[worker]
 
 
 async def test_a_drain_that_was_taken_for_dead_begins_again(database_url: str) -> None:

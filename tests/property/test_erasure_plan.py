@@ -244,7 +244,7 @@ def _emptied(engine: Engine) -> Iterator[None]:
 
 
 @given(world=worlds())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_on_postgresql_no_reference_breaks_and_nobody_else_is_touched(postgres_engine: Engine, world: World) -> None:
     with _emptied(postgres_engine):
         _erased(world, postgres_engine)

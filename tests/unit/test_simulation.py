@@ -44,7 +44,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("options", WAYS.values(), ids=list(WAYS))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32 - 1))
 def test_order_is_kept_and_nothing_is_lost(options: Options, seed: int) -> None:
     asyncio.run(World(Random(seed), options).run(TURNS))
