@@ -21,6 +21,8 @@ from postlude.ports.reading import Reading
 from postlude.runtime.worker import Worker
 from postlude.testing.clock import ManualClock
 
+ONCE = {"max_attempts": 1, "base_delay_seconds": 0, "jitter_factor": 0}
+"""A retry that is none."""
 LANES = 64
 PATIENCE = 60.0
 """Seconds until something that should happen is taken for something that never does."""
@@ -219,3 +221,8 @@ async def settle_shares(*live: Worker, ticks: int = 5) -> None:
     for _ in range(ticks):
         for worker in live:
             await worker.tick()
+
+
+async def is_settled(url: str) -> bool:
+    """Nothing is open but dead letters."""
+    return not await query(url, "SELECT 1 FROM postlude_delivery WHERE status <> 'dead'")

@@ -1,4 +1,5 @@
-"""What the tests of running sagas share: an app with a table of effects, and faults around its transactions."""
+"""What the tests of running sagas share: an app with a table of effects, a plain saga that writes there, and faults around
+its transactions."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from postlude import DatabaseUnavailable, Postlude, SagaView
+from postlude import Context, DatabaseUnavailable, Err, Ok, Postlude, Saga, SagaView
 from tests.engine import make_app, query
 
 WHO: Any = {"actor": "ann", "reason": "she looked"}
@@ -120,3 +121,50 @@ class Faults:
     def _strike(self) -> None:
         self.struck += 1
         raise DatabaseUnavailable("the test took it away")
+
+
+async def reserve(state: Order, ctx: Context) -> Ok[str]:
+    await write(ctx.tx, f"reserve {state.order}")
+    return Ok("shelf 7")
+
+
+async def release(state: Order, ctx: Context) -> None:
+    await write(ctx.tx, f"release {ctx.result}")
+
+
+async def charge(state: Order, ctx: Context) -> Ok[Order] | Err[str]:
+    await write(ctx.tx, f"charge {state.order}")
+    if state.total > 100:
+        return Err("TooMuch")
+    return Ok(Order(state.order, state.total + 1))
+
+
+async def refund(state: Order, ctx: Context) -> Ok[None]:
+    await write(ctx.tx, f"refund {state.total}")
+    return Ok(None)
+
+
+async def ship(state: Order, ctx: Context) -> Ok[None]:
+    await write(ctx.tx, f"ship {state.total}")
+    return Ok(None)
+
+
+async def mail(state: Order, ctx: Context) -> Ok[None]:
+    await write(ctx.tx, f"mail {state.order}")
+    return Ok(None)
+
+
+def failing(error: Exception, calls: list[str] | None = None) -> Any:
+    """A step that raises, whatever it has written."""
+
+    async def fail(state: Order, ctx: Context) -> Ok[None]:
+        if calls is not None:
+            calls.append(ctx.idempotency_key)
+        if ctx.tx is not None:
+            await write(ctx.tx, "half")
+        raise error
+
+    return fail
+
+
+PLACE = Saga("place", state=Order).step(reserve, undo=release).step(charge, undo=refund).pivot(ship).step(mail)

@@ -1,6 +1,6 @@
 """Which scenario of the broker contract runs on which broker: declared by the suite, kept in the documentation.
 
-`python -m tests.scenarios` prints the table of docs/brokers.md.
+`python -m tests.scenarios` prints the table of docs/reference/brokers.md.
 """
 
 from __future__ import annotations

@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from benchmarks.brokers.client import GROUP, Client, server_of
-from benchmarks.measuring.backlog import Backlog
-from benchmarks.measuring.engine import PATIENCE, consuming, database_of, engine, orders
-from benchmarks.measuring.turns import take_turns, tidy
-from benchmarks.scenarios.publishing import BACKLOG, messages_of, new_topic
-from benchmarks.scenarios.setup import Pair, Scenario, Setup, expect
+from benchmarks.brokers.client import GROUP, Client
+from benchmarks.measuring.engine import PATIENCE, consuming, database_of
+from benchmarks.measuring.turns import tidy
+from benchmarks.scenarios.against import Against, against
+from benchmarks.scenarios.setup import Scenario, expect
 from postlude import Postlude
 
 _TAKEN = """
@@ -22,34 +21,14 @@ SELECT (SELECT count(*) FROM postlude_inbox), (SELECT count(*) FROM postlude_eve
 
 
 def receiving(client: Client) -> Scenario:
-    async def receive(setup: Setup) -> AsyncIterator[Pair]:
-        setup.costs.prefix = f"{client.name}_consume_"
-        with server_of(client) as address:
-            sides = _Sides(setup, client, address)
-            await sides.prepare()
-            await sides.theirs()  # the first messages of a server's life are slow, whoever takes them
-            setup.costs.forget_client()
-            for repeat in setup.repeats:
-                yield await take_turns(repeat, sides.ours, sides.theirs)
-
-    return receive
+    return against(client, f"{client.name}_consume_", _Sides)
 
 
-class _Sides:
-    def __init__(self, setup: Setup, client: Client, address: str) -> None:
-        self._setup = setup
-        self._client = client
-        self._address = address
-        self._backlog = Backlog(setup.connection)
-
+class _Sides(Against):
     async def prepare(self) -> None:
         """Our handler is paused for good: what it would do is not what is measured."""
-        params = self._setup.params
-        async with engine(self._setup.url, batch=params.batch) as app:
-            await self._backlog.keep(app, BACKLOG, orders(params.events, params.bytes))
-            self._ready = self._client.ready(await messages_of(app, self._setup))
-        topic = new_topic()
-        await self._client.make(self._address, topic)
+        await super().prepare()
+        topic = await self._new_topic()
         async with self._app(topic) as app, app.worker():
             (handler,) = app.routes.handlers.values()
             await app.actions.pause(handler.destination, actor="bench", reason="only taking is measured")
@@ -103,9 +82,8 @@ class _Sides:
         )
 
     async def _filled_topic(self) -> str:
-        topic = new_topic()
-        await self._client.make(self._address, topic)
-        await self._client.publish(self._address, topic, self._ready, self._setup.params.batch)
+        topic = await self._new_topic()
+        await self._publish(topic)
         return topic
 
     async def _check(self, topic: str, patience: float = 10.0) -> None:

@@ -60,7 +60,7 @@ from postlude.errors import (
     Unreadable,
     Unroutable,
 )
-from postlude.insight.insight import EventStory, Page
+from postlude.insight.views import EventStory, Page
 from postlude.outbox.handlers import EventHandler
 from postlude.outbox.prepare import Message
 from postlude.ports.audit import AuditSink

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ from postlude.audit.trail import Audit
 from postlude.connections import adapters_of, open_store
 from postlude.consumption import Consumption, all_interests
 from postlude.core.upcast import require_upcasts
-from postlude.db import Db
+from postlude.db import Db, made_ready
 from postlude.declared import Declared
+from postlude.delivering import Delivering
+from postlude.delivering import Sides as DeliveringSides
 from postlude.erasing import Erasing
 from postlude.erasing import Sides as ErasingSides
 from postlude.erasure.service import ErasureService
-from postlude.errors import ConfigurationError, SchemaMissing
+from postlude.errors import ConfigurationError
 from postlude.inbox.accepting import AcceptingParts
 from postlude.inbox.consumers import destinations_of
 from postlude.inbox.inbox import Inbox
@@ -39,20 +41,13 @@ from postlude.runtime.duties.chain import Chain
 from postlude.runtime.duties.duty import Duty
 from postlude.runtime.duties.partitions import MakePartitions
 from postlude.runtime.duties.retention import Retention, RetentionOptions
-from postlude.runtime.handling import HandlerDestination
 from postlude.runtime.hints import Hints
-from postlude.runtime.lending import LendingParts
-from postlude.runtime.publishing import BrokerDestination
-from postlude.runtime.routing import RouteDestination
-from postlude.runtime.threads import Threads
-from postlude.runtime.transactions import TransactionFactory, Transactions, transactions_of
+from postlude.runtime.transactions import TransactionFactory
 from postlude.runtime.watchers import Watchers
 from postlude.runtime.worker import Worker, WorkerOptions
+from postlude.runtime.workers import Workers
 from postlude.saga.service import SagaService
 from postlude.sync import Sync, SyncErasure, SyncInbox, SyncOutbox, SyncSagas, SyncSides
-
-SPARE_CONNECTIONS = 3
-"""Of the pool, that handlers never take: however long they hang, other destinations and appends go on."""
 
 
 class Engine:
@@ -72,7 +67,7 @@ class Engine:
         self._consumes = consumes
         self._declared = declared
         self._factory = transactions
-        self._workers: list[Worker] = []
+        self._workers = Workers(self.new_worker, partial(self.new_worker, duties=False), self.start)
         self._installed = Installed(declared.settings.lanes)
         self._started = False
         self._hints = Hints(self._hint)
@@ -158,6 +153,12 @@ class Engine:
         return made
 
     @cached_property
+    def maintenance(self) -> Maintenance:
+        """The duties, for whoever does one by hand."""
+        clock, lease = self._declared.clock, self._declared.settings.lane.lease
+        return Maintenance(self.store.upkeep, self.store.ownership, self.duties(), clock=clock, lease=lease)
+
+    @cached_property
     def db(self) -> Db:
         """The database's own structure."""
         return Db(self.store, self._declared.settings)
@@ -176,6 +177,17 @@ class Engine:
             open_own=self.store.sync_transaction,
             appended=self._appended,
         )
+
+    @cached_property
+    def _delivering(self) -> Delivering:
+        sides = DeliveringSides(
+            store=lambda: self.store,
+            outbox=lambda: self.outbox,
+            handles=lambda: self._handles,
+            sealer=self._sealer,
+            consumes=self._consumes,
+        )
+        return Delivering(self._declared, sides, self._factory)
 
     @cached_property
     def _orchestration(self) -> Orchestration:
@@ -225,7 +237,7 @@ class Engine:
         """Connect and check the schema. Every method that needs it does so by itself."""
         if not self._started:
             await self.store.open()
-            await self._check_schema()
+            self._installed.learn((await made_ready(self.db, self.store.dialect)).lanes)
             self._started = True
 
     async def close(self) -> None:
@@ -235,10 +247,7 @@ class Engine:
         await self._erasing.abandonments.close()
         if "store" in self.__dict__:
             await self.store.close()
-        if "_threads" in self.__dict__:
-            self._threads.close()
-            del self.__dict__["_threads"]
-        self.__dict__.pop("_places", None)
+        self._delivering.close()
         self._started = False
         self._installed.forget()
         self._sealer.forget()
@@ -257,45 +266,17 @@ class Engine:
 
     # ------------------------------------------------------------ running
 
-    @asynccontextmanager
-    async def working(self, stop: asyncio.Event) -> AsyncIterator[tuple[Worker, asyncio.Task[None]]]:
+    def working(self, stop: asyncio.Event) -> AbstractAsyncContextManager[tuple[Worker, asyncio.Task[None]]]:
         """A worker that runs meanwhile, and its task: it ends when `stop` is set, or by an error."""
-        await self.start()
-        worker = self.new_worker()
-        await worker.start()
-        self._workers.append(worker)
-        task = asyncio.create_task(worker.run(stop))
-        try:
-            yield worker, task
-        finally:
-            stop.set()
-            try:
-                await task
-            finally:
-                self._workers.remove(worker)
+        return self._workers.working(stop)
 
     async def run_once(self, limit: int | None = None) -> int:
         """One pass over what is due; gives the deliveries settled."""
-        async with self._visiting() as worker:
-            settled, _ = await worker.drain_once(limit)
-            return settled
+        return await self._workers.run_once(limit)
 
     async def drain(self, timeout: float = 30) -> int:
         """Pass after pass until nothing is due, or the time is over; gives the deliveries settled."""
-        deadline = self._declared.clock.monotonic() + timeout
-        total = 0
-        async with self._visiting() as worker:
-            while True:
-                settled, tried = await worker.drain_once()
-                total += settled
-                served = [name for name, relay in worker.relays.items() if not relay.paused]
-                if not tried and not await self.store.reading.has_due(served):
-                    return total
-                if self._declared.clock.monotonic() >= deadline:
-                    return total
-                if not tried:
-                    await asyncio.sleep(0.02)
-                    await worker.tick()
+        return await self._workers.drain(timeout, self._declared.clock)
 
     def new_worker(self, *, duties: bool = True) -> Worker:
         """Not registered yet."""
@@ -322,77 +303,6 @@ class Engine:
             consumers=consumption.consumers() if consumption else (),
         )
 
-    # ------------------------------------------------------------ inside
-
-    @asynccontextmanager
-    async def _visiting(self) -> AsyncIterator[Worker]:
-        """A worker for a short while: cron, serverless, tests."""
-        await self.start()
-        worker = self.new_worker(duties=False)
-        await worker.start()
-        try:
-            yield worker
-        finally:
-            await worker.stop()
-
-    def _destinations(self) -> list[Destination]:
-        batch = self._declared.settings.relay.batch_size
-        store = self.store
-        routes = partial(self._declared.routes.resolve_stored, lanes=self.lanes)
-        found: list[Destination] = [RouteDestination(store.settling, routes, batch=batch)]
-        for name in sorted(self._declared.routes.brokers()):
-            topic, mode = self._declared.routes.topic(name), self._declared.settings.broker_mode(name)
-            broker = self._declared.broker(name)
-            is_wanted = self._declared.routes.opens(name)
-            open = None if is_wanted is None else (self._sealer.open, is_wanted)
-            found.append(
-                BrokerDestination(name, broker, lanes=self.lanes, batch=batch, topic=topic, mode=mode, open=open)
-            )
-        parts = self._handling_parts()
-        on_sqlite = store.dialect == "sqlite"
-        for handler in self._declared.routes.own_handlers:
-            if handler.source is not None and not self._consumes:
-                continue
-            parallel = 1 if on_sqlite and handler.transactional else self._declared.settings.handler.concurrency
-            found.append(HandlerDestination(handler, parts, lanes=self.lanes, parallel=parallel))
-        found += self._erasing.destinations(parts, lanes=self.lanes)
-        return [*found, *self._orchestration.destinations(parts, lanes=self.lanes)]
-
-    def _consumption(self) -> Consumption:
-        seal = self.outbox.seal
-        parts = AcceptingParts(self._installed, self.store.scripts, self._handles, self.transaction, seal)
-        return Consumption(self._declared, self.store.receiving, parts, self._preparing)
-
-    def _handling_parts(self) -> LendingParts:
-        on_sqlite = self.store.dialect == "sqlite"
-        keep = self._declared.settings.errors.keep or ("message" if on_sqlite else "location")
-        return LendingParts(
-            outbox=self.outbox,
-            scripts=self.store.scripts,
-            settling=self.store.settling,
-            handles=self._handles,
-            transactions=self._transactions,
-            story=self.store.records.story,
-            abandon=self.store.abandon,
-            threads=self._threads,
-            open=self._sealer.open,
-            keep_messages=keep == "message",
-            transaction_limit=self._declared.settings.handler.sqlite_limit if on_sqlite else None,
-            places=None if on_sqlite or self._factory is not None else self._places,
-        )
-
-    @cached_property
-    def _transactions(self) -> Transactions:
-        return transactions_of(self._factory, self.store.transaction)
-
-    @cached_property
-    def _places(self) -> asyncio.Semaphore:
-        return asyncio.Semaphore(max(1, self._declared.settings.pool.max - SPARE_CONNECTIONS))
-
-    @cached_property
-    def _threads(self) -> Threads:
-        return Threads(self._declared.settings.handler.threads)
-
     def duties(self) -> list[Duty]:
         """What a worker does besides delivering."""
         retention = self._declared.settings.retention
@@ -410,26 +320,17 @@ class Engine:
             *self._orchestration.duties(),
         ]
 
-    @cached_property
-    def maintenance(self) -> Maintenance:
-        """The duties, for whoever does one by hand."""
-        lease = self._declared.settings.lane.lease
-        return Maintenance(
-            self.store.upkeep, self.store.ownership, self.duties(), clock=self._declared.clock, lease=lease
-        )
+    # ------------------------------------------------------------ inside
 
-    async def _check_schema(self) -> None:
-        status = await self.store.schema.status()
-        if status.pending and self.store.dialect == "sqlite":
-            # An embedded file has no operator: it is simply made ready. What older code beside us may still need stays.
-            await self.db.upgrade("pre" if status.version else None)
-            status = await self.store.schema.status()
-        if any("_pre_" in step for step in status.pending) and status.version:
-            raise SchemaMissing(
-                f"the schema is at version {status.version}, this Postlude needs {', '.join(status.pending)}",
-                hint="Run `postlude db upgrade --phase pre` before the new version is deployed.",
-            )
-        self._installed.learn(status.lanes)
+    def _destinations(self) -> list[Destination]:
+        lending, lanes = self._delivering.lending(), self.lanes
+        makers = (self._delivering, self._erasing, self._orchestration)
+        return [one for maker in makers for one in maker.destinations(lending, lanes=lanes)]
+
+    def _consumption(self) -> Consumption:
+        seal = self.outbox.seal
+        parts = AcceptingParts(self._installed, self.store.scripts, self._handles, self.transaction, seal)
+        return Consumption(self._declared, self.store.receiving, parts, self._preparing)
 
     async def _join(self, tx: Any) -> Preparing:
         return await self.outbox.join(tx)
@@ -439,7 +340,5 @@ class Engine:
 
     def _appended(self) -> None:
         """Somebody appended: wake the workers of this process, or hint to others, at most once in a while."""
-        for worker in self._workers:
-            worker.hint()
-        if not self._workers and self._started:
+        if not self._workers.hint() and self._started:
             self._hints.soon()

@@ -37,9 +37,12 @@
     ├── SagaNotFound          saga.not_found
     ├── SagaRefused           saga.refused                an order that cannot be followed, or a second run at a time
     ├── StaleVersion          saga.stale_version          somebody else was faster, again and again
+    ├── Misfit                saga.misfit                 this code cannot continue the run: it is left alone
     ├── ErasureRefused        erasure.refused             an id or a correction that does not fit, or the database
     ├── ResolverError         call.refused                a foreign system will never do it: abandoned at once
-    └── BrokerUnavailable     broker.unavailable          burns no attempts
+    ├── BrokerUnavailable     broker.unavailable          burns no attempts
+    ├── AuditBroken           audit.broken                the chain does not fit; nothing more is linked
+    └── SinkUnavailable       audit.sink_unavailable      records wait and are copied later
 
 `code` is stable and may be stored; `hint` says what to do next. No password of a URL is in either.
 """
@@ -256,6 +259,10 @@ class SagaRefused(PostludeError):
 class StaleVersion(PostludeError):
     code = "saga.stale_version"
     default_hint = "The saga went on meanwhile: look at it again, then decide."
+
+
+class Misfit(PostludeError):
+    code = "saga.misfit"
 
 
 class ErasureRefused(PostludeError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests import scenarios
 from tests.docs.pages import DOCS, prose, rows
 
-PAGE = DOCS / "brokers.md"
+PAGE = DOCS / "reference" / "brokers.md"
 
 
 def test_the_table_is_that_of_the_suite() -> None:

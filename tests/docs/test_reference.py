@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,14 +14,14 @@ import asyncpg
 import pytest
 
 import postlude
-from postlude import PostludeError, SagaView, Settings
+from postlude import PostludeError, SagaView, Settings, errors
 from postlude.core.lifecycle import Status, mermaid
 from postlude.core.saga.decision import Ignored
 from postlude.core.saga.instance import Phase, SagaStatus
 from postlude.settings.keys import keys_of
 from postlude.settings.naming import ELSEWHERE
 from tests.docs.pages import DOCS, TOP, blocks, code, prose, rows, sections
-from tests.source_tree import ROOT
+from tests.source_tree import PACKAGE, ROOT
 from tools.suite import tiers
 
 REFERENCE = DOCS / "reference"
@@ -116,6 +117,17 @@ async def test_schema_lists_every_column_of_postgresql(any_postgres_url: str) ->
 def test_contributing_lists_every_tier() -> None:
     listed = [code(row[0])[0] for row in rows(prose(ROOT / "CONTRIBUTING.md"))]
     assert sorted(listed) == tiers()
+
+
+def test_contributing_says_where_every_package_and_module_is() -> None:
+    named = set(code(dict(sections(ROOT / "CONTRIBUTING.md", 2))["Where things are"]))
+    there = {path.name for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert not there - {"__init__.py"} - named
+
+
+def test_errors_are_drawn_as_they_are() -> None:
+    drawn = re.findall(r"[├└]── (\w+) +([\w.]+)", errors.__doc__ or "")
+    assert dict(drawn) == {error.__name__: error.code for error in _subclasses(PostludeError)}
 
 
 def test_glossary_is_in_order_and_has_every_word_once() -> None:

@@ -15,20 +15,22 @@ from tests.integration.test_handlers import (
     test_an_append_of_the_context_goes_with_the_transaction,
     test_err_undoes_the_writes_appends_the_failure_and_settles,
 )
-from tests.integration.test_ownership import (
+from tests.integration.test_leases import (
     test_a_busy_loop_does_not_lose_its_lanes,
-    test_lanes_are_shared_fairly_as_workers_join_and_leave,
     test_lanes_are_taken_over_after_a_lease_ends,
 )
+from tests.integration.test_lost_database import (
+    test_a_connection_lost_inside_a_handler_burns_no_attempt,
+    test_a_worker_reconnects_and_continues,
+    test_a_worker_survives_sessions_that_an_administrator_ends,
+)
+from tests.integration.test_ownership import test_lanes_are_shared_fairly_as_workers_join_and_leave
 from tests.integration.test_retention import (
     test_a_day_is_emptied_and_then_dropped,
     test_two_workers_that_both_hold_the_duty_make_each_day_once,
 )
 from tests.integration.test_worker import (
-    test_a_connection_lost_inside_a_handler_burns_no_attempt,
     test_a_raw_row_with_odd_headers_stops_no_other,
-    test_a_worker_reconnects_and_continues,
-    test_a_worker_survives_sessions_that_an_administrator_ends,
     test_an_outage_burns_no_attempts_and_other_destinations_go_on,
     test_handlers_that_hang_do_not_hold_up_other_destinations,
 )

@@ -1,30 +1,19 @@
-"""A worker in bad company: destinations that are down, paused, slow or broken, a database that goes away, readers
-that stay for ever."""
+"""A worker in bad company: destinations that are down, paused, slow or broken."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from postlude import Context, Postlude, Retry
+from postlude import Context, Postlude
 from postlude.brokers.memory import MemoryBroker
 from postlude.core.outcome import Failed, Fault, Outcome, Unavailable
-from postlude.core.uuid7 import uuid7
-from postlude.errors import DatabaseUnavailable
-from postlude.storage.postgres.driver_asyncpg import compiled
-from postlude.storage.postgres.records import BY_IDS
 from postlude.testing.clock import ManualClock
-from tests.engine import Noted, arrived, held, make_app, note, published, query, routed_app, until, watch, workers
-from tools.servers import PostgresServer
-
-ONCE = {"max_attempts": 1, "base_delay_seconds": 0, "jitter_factor": 0}
+from tests.engine import ONCE, Noted, held, is_settled, make_app, note, published, query, routed_app, until, workers
 
 
 class CountingClock(ManualClock):
@@ -43,10 +32,6 @@ def two_brokers(url: str, **settings: Any) -> Postlude:
     app = routed_app(url, **settings)
     app.route(Noted, to="other")
     return app
-
-
-async def is_empty(url: str) -> bool:
-    return not await query(url, "SELECT 1 FROM postlude_delivery WHERE status <> 'dead'")
 
 
 async def only_default_waits(url: str) -> bool:
@@ -80,7 +65,7 @@ async def test_an_outage_burns_no_attempts_and_other_destinations_go_on(database
         assert published(app) == []
         app.broker().is_down = False
         await until(lambda: len(published(app)) == 20)
-        await until(lambda: is_empty(database_url))
+        await until(lambda: is_settled(database_url))
     for key in range(3):
         assert published(app, f"key-{key}") == list(range(key, 20, 3))
     assert letters == []
@@ -196,7 +181,7 @@ async def test_an_adapter_that_breaks_stops_no_other_destination_and_its_cause_b
         async with app.worker() as worker:
             await until(lambda: sorted(published(app, broker="other")) == [0, 1, 2])
             await until(lambda: sorted(published(app)) == [0, 2])
-            await until(lambda: is_empty(database_url))
+            await until(lambda: is_settled(database_url))
             assert worker.watchers.counts["unavailable:default"] >= 1
         letters = "SELECT destination, status, attempts FROM postlude_delivery"
         assert await query(database_url, letters) == [("default", "dead", 1)]
@@ -301,7 +286,7 @@ async def test_handlers_that_hang_do_not_hold_up_other_destinations(any_postgres
         await asyncio.wait_for(note(app, "late", 20), 20)
         await until(lambda: len(published(app)) == 21)
         go_on.set()
-        await until(lambda: is_empty(any_postgres_url))
+        await until(lambda: is_settled(any_postgres_url))
     assert inside == 21
 
 
@@ -339,314 +324,3 @@ async def test_an_async_sqlite_handler_that_awaits_for_too_long_is_told_what_to_
         assert letter.error is not None
         assert "only writer" in letter.error
         assert await query(sqlite_url, "SELECT count(*) FROM sqlite_master WHERE name = 'effect'") == [(0,)]
-
-
-# ---------------------------------------------------------------- the database goes away
-
-
-async def test_rows_are_found_although_the_answer_about_them_was_lost(database_url: str) -> None:
-    """The worker had learnt of new rows, not yet in which lanes; then its connection was lost."""
-    app = routed_app(database_url)
-    eyes = watch(app)
-    lost = 0
-
-    async def lose(*_: Any) -> None:
-        nonlocal lost
-        lost += 1
-        eyes.before.clear()
-        raise DatabaseUnavailable("the connection was lost")
-
-    async with app, app.worker():
-        await note(app, "a", 0)
-        await until(lambda: published(app) == [0])
-        eyes.before["news"] = lose
-        await note(app, "a", 1)
-        await until(lambda: lost == 1)
-        await note(app, "b", 2)
-        await until(lambda: sorted(published(app)) == [0, 1, 2])
-
-
-@pytest.mark.parametrize("method", ["last_seq", "appenders", "news", "read_pending", "read_due", "freed", "events"])
-async def test_a_lost_read_loses_nothing(any_postgres_url: str, method: str) -> None:
-    """Every third call of one kind fails; entries fail too, so that all kinds of reads are needed."""
-    app = routed_app(any_postgres_url)
-    eyes = watch(app)
-    refused: set[bytes] = set()
-
-    def refuse_once(message: Any) -> Failed | None:
-        if message.payload in refused or hash(message.payload) % 3:
-            return None
-        refused.add(message.payload)
-        return Failed(Fault("Refused"))
-
-    async def lose(*_: Any) -> None:
-        if eyes.calls[method] % 3 == 2:
-            raise DatabaseUnavailable("the connection was lost")
-
-    app.broker().fate = refuse_once
-    eyes.before[method] = lose
-    async with app, app.worker():
-        for n in range(40):
-            await note(app, f"key-{n % 4}", n)
-        await until(lambda: len(published(app)) >= 40)
-        await until(lambda: is_empty(any_postgres_url))
-    for key in range(4):
-        assert published(app, f"key-{key}") == list(range(key, 40, 4))
-
-
-async def _private_app(server: PostgresServer, **settings: Any) -> Postlude:
-    app = routed_app(server.dsn, **settings)
-    await app.db.upgrade()
-    return app
-
-
-async def _patiently(act: Callable[[], Awaitable[Any]]) -> None:
-    """As a caller with a retry of his own would."""
-
-    async def done() -> bool:
-        with contextlib.suppress(Exception):
-            await act()
-            return True
-        return False
-
-    await until(done)
-
-
-@pytest.mark.parametrize("way", ["kill", "restart"])
-async def test_a_worker_reconnects_and_continues(private_postgres: PostgresServer, way: str) -> None:
-    app = await _private_app(private_postgres, lane={"lease": 2})
-    async with app, app.worker():
-        await note(app, "a", 1)
-        await until(lambda: published(app) == [1])
-        for n in (2, 3):
-            if way == "kill":
-                private_postgres.kill()
-                await asyncio.sleep(0.2)  # let loops run into the outage
-                await asyncio.to_thread(_start, private_postgres)
-            else:
-                await asyncio.to_thread(private_postgres.stop)
-                await asyncio.sleep(0.2)
-                await asyncio.to_thread(_start, private_postgres)
-            await _patiently(partial(note, app, "a", n))
-            await arrived(app, n)
-        await until(lambda: is_empty(private_postgres.dsn))
-    assert list(dict.fromkeys(published(app))) == [1, 2, 3]
-
-
-def _start(server: PostgresServer) -> None:
-    server.start()
-
-
-@pytest.mark.parametrize("last_words", [True, False], ids=["with a statement", "without a statement"])
-async def test_a_connection_lost_inside_a_handler_burns_no_attempt(
-    private_postgres: PostgresServer, last_words: bool
-) -> None:
-    app = await _private_app(private_postgres, retry=ONCE, lane={"lease": 2})
-    await query(private_postgres.dsn, "CREATE TABLE effect (n int)")
-    inside, go_on = asyncio.Event(), asyncio.Event()
-    attempts: list[int] = []
-
-    @app.on(Noted, name="handler", retry=Retry(max_attempts=1))
-    async def handle(noted: Noted, ctx: Context) -> None:
-        attempts.append(ctx.attempt)
-        await ctx.tx.execute(f"INSERT INTO effect VALUES ({noted.n})")
-        inside.set()
-        await go_on.wait()
-        if last_words:
-            await ctx.tx.execute("SELECT 1")
-
-    async with app, app.worker():
-        await note(app, "a", 1)
-        await inside.wait()
-        private_postgres.kill()
-        await asyncio.to_thread(private_postgres.start)
-        go_on.set()
-        await until(lambda: is_empty(private_postgres.dsn))
-        assert (await app.insight.counts())["dead"] == 0
-    assert await query(private_postgres.dsn, "SELECT n FROM effect") == [(1,)]
-    assert set(attempts) == {1}
-
-
-# ---------------------------------------------------------------- retention beside long readers
-
-A_DAY = 24 * 3600.0
-LONG_AGO = timedelta(days=30)
-
-
-async def _with_old_partitions(url: str) -> Postlude:
-    """An app with partitions of a month ago, and an event in one of them that was delivered then."""
-    app = routed_app(url)
-    await app.start()
-    app.clock.ahead = -40 * A_DAY
-    made = await app.store.upkeep.make_partitions(14)
-    app.clock.ahead = 0.0
-    assert any(f"{datetime.now(UTC) - LONG_AGO:%Y%m%d}" in name for name in made)
-    return app
-
-
-async def _append_long_ago(app: Postlude, n: int) -> Any:
-    then = datetime.now(UTC) - LONG_AGO
-    async with app.transaction() as tx:
-        return await app.outbox.append(tx, Noted(key="old", n=n), id=uuid7(int(then.timestamp() * 1000), n))
-
-
-async def test_a_requeue_that_is_not_committed_keeps_its_event_from_retiring(postgres_url: str) -> None:
-    """Retention decides under the partition's lock, and a requeue or replay locks the event first."""
-    app = await _with_old_partitions(postgres_url)
-    async with app:
-        kept, gone = await _append_long_ago(app, 1), await _append_long_ago(app, 2)
-        assert await app.drain() == 2
-        async with held(postgres_url) as operator:
-            sql, names = compiled(app.store.database.statements["replay"])  # type: ignore[attr-defined]
-            values = {"event_ids": [kept], "destinations": ["default"], "lanes": [0], "keys": ["old"]}
-            given = values | {"actor": "ann", "reason": "once more", **BY_IDS}
-            await operator.connection.fetch(sql, *(given[name] for name in names))
-            assert not [name for name in await app.store.upkeep.retire_partitions(24) if "event" in name]
-            await operator.commit()
-        assert [name for name in await app.store.upkeep.retire_partitions(24) if "event" in name]
-        assert await query(postgres_url, "SELECT event_id FROM postlude_event") == [(kept,)]
-        assert await app.drain() == 1
-        assert published(app) == [1, 2, 1]
-        assert await app.actions.requeue([gone], actor="ann", reason="too late") == []
-        assert await app.actions.replay([gone], to="default", actor="ann", reason="too late") == []
-        assert (await app.insight.counts())["dead"] == 0
-
-
-async def test_a_dead_letter_survives_the_retiring_of_its_day(postgres_url: str) -> None:
-    app = await _with_old_partitions(postgres_url)
-    app.broker().fate = lambda message: Failed(Fault("Bad")) if b'"n":1' in message.payload else None
-    async with app:
-        for n in range(1, 4):
-            await _append_long_ago(app, n)
-        for _ in range(10):
-            await app.drain()
-        assert (await app.insight.counts())["dead"] == 1
-        assert await app.store.upkeep.retire_partitions(24)
-        (letter,) = await app.insight.list(status="dead")
-        app.broker().fate = None
-        assert await app.actions.requeue([letter.event_id], actor="ann", reason="fixed")
-        await app.drain()
-        assert published(app) == [2, 3, 1]
-
-
-@pytest.mark.parametrize("work", ["retire", "attach"])
-async def test_a_long_reader_delays_retire_and_attach_but_no_append(postgres_url: str, work: str) -> None:
-    app = await _with_old_partitions(postgres_url)
-    upkeep = app.store.upkeep
-
-    async def maintain() -> list[str]:
-        return await (upkeep.retire_partitions(24) if work == "retire" else upkeep.make_partitions(21))
-
-    async with app:
-        await _append_long_ago(app, 0)
-        await app.drain()
-        async with held(postgres_url, "BEGIN ISOLATION LEVEL REPEATABLE READ") as reader:
-            await reader.connection.fetch("SELECT count(*) FROM postlude_event")
-            await reader.connection.fetch("SELECT count(*) FROM postlude_receipt")
-            maintaining = asyncio.create_task(maintain())
-            longest = 0.0
-            n = 0
-            while not maintaining.done():
-                n += 1
-                began = time.monotonic()
-                await asyncio.wait_for(note(app, "new", n), 20)
-                longest = max(longest, time.monotonic() - began)
-            assert await maintaining == []
-            assert n >= 1
-            assert longest < 10, "an append waited for the reader; whatever is shorter is a slow machine"
-        done = await maintain()
-        assert done
-        assert await app.drain() == n
-
-
-async def test_a_partition_made_ahead_takes_along_what_came_early(any_postgres_url: str) -> None:
-    """Ids that are no v7 may fall into any day; they are never missing, not for a moment."""
-    app = routed_app(any_postgres_url)
-    async with app:
-        day = datetime.now(UTC) + timedelta(days=18)
-        early = uuid7(int(day.timestamp() * 1000), 7)
-        fits = str(early)[:14] + "4" + str(early)[15:]  # the same time, but version 4
-        async with app.transaction() as tx:
-            await app.outbox.append(tx, Noted(key="early", n=1), id=fits)
-        assert await query(any_postgres_url, "SELECT tableoid::regclass::text FROM postlude_event") == [
-            ("postlude_event_default",)
-        ]
-        made = await app.store.upkeep.make_partitions(21)
-        assert f"postlude_event_{day:%Y%m%d}" in made
-        assert await query(any_postgres_url, "SELECT tableoid::regclass::text FROM postlude_event") == [
-            (f"postlude_event_{day:%Y%m%d}",)
-        ]
-        assert await app.drain() == 1
-
-
-@pytest.mark.parametrize("way", ["pg_cancel_backend", "pg_terminate_backend"])
-async def test_a_worker_survives_sessions_that_an_administrator_ends(any_postgres_url: str, way: str) -> None:
-    """Statements are cancelled, or sessions ended, at any moment: the lease's and the listening one too."""
-    app = routed_app(any_postgres_url, lane={"lease": 2})
-    ended = 0
-    async with app, app.worker():
-        async with held(any_postgres_url) as administrator:
-            for n in range(150):
-                await _patiently(partial(note, app, f"key-{n % 5}", n))
-                rows = await administrator.connection.fetch(
-                    f"SELECT {way}(pid) FROM pg_stat_activity WHERE datname = current_database()"
-                    " AND application_name = 'postlude' AND pid <> pg_backend_pid()"
-                )
-                ended += len(rows)
-                await asyncio.sleep(0.01)
-        await until(lambda: set(published(app)) >= set(range(150)))
-        await until(lambda: is_empty(any_postgres_url))
-        assert ended > 150
-        assert (await app.insight.counts())["dead"] == 0
-    for key in range(5):
-        assert list(dict.fromkeys(published(app, f"key-{key}"))) == list(range(key, 150, 5))
-
-
-async def test_the_renewing_thread_survives_whatever_goes_wrong(sqlite_url: str) -> None:
-    app = routed_app(sqlite_url, lane={"lease": 0.5})
-    ownership, faults = app.store.ownership, 0
-
-    class Faulty:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(ownership, name)
-
-        @contextlib.asynccontextmanager
-        async def lease(self) -> AsyncIterator[Any]:
-            nonlocal faults
-            async with ownership.lease() as lease:
-                if faults < 3:
-                    faults += 1
-                    raise RuntimeError("a bug, or a driver's error that nobody knew of")
-                yield lease
-
-    app.store.ownership = Faulty()
-    async with app, app.worker() as worker:
-        await until(lambda: faults == 3)
-        await until(lambda: _is_renewed(app, worker.id))
-
-
-async def _is_renewed(app: Postlude, worker: Any) -> bool:
-    """False also while it begins again under another id, because its lease ended before the faults did."""
-    first = {live.id: live.lease_until for live in await app.insight.workers()}
-    await asyncio.sleep(0.2)
-    later = {live.id: live.lease_until for live in await app.insight.workers()}
-    return worker in first and worker in later and later[worker] > first[worker]
-
-
-async def test_a_drain_that_was_taken_for_dead_begins_again(database_url: str) -> None:
-    """A laptop that slept, a frozen container: the caller of `drain` hears nothing of it."""
-    app = routed_app(database_url)
-    app.broker().is_down = True
-    async with app:
-        await note(app, "a", 1)
-        draining = asyncio.create_task(app.drain(timeout=30))
-        await until(lambda: _owns_lanes(database_url))
-        app.clock.advance(60)
-        await app.store.ownership.bury_workers()
-        app.broker().is_down = False
-        assert await draining == 1
-    assert set(published(app)) == {1}
-
-
-async def _owns_lanes(url: str) -> bool:
-    return bool(await query(url, "SELECT 1 FROM postlude_lane WHERE owner IS NOT NULL"))

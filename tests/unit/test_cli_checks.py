@@ -12,7 +12,7 @@ import pytest
 from postlude.cli import checks
 from postlude.cli.checks import Facts, Finding
 from postlude.insight.consumers import ConsumerView
-from postlude.insight.insight import DestinationView
+from postlude.insight.views import DestinationView
 from postlude.ports.operating import Operation
 from postlude.ports.ownership import LiveWorker
 from postlude.ports.records import Filter

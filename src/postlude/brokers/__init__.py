@@ -1,1 +1,1 @@
-"""Brokers, one file each."""
+"""Brokers, each by itself."""

@@ -14,7 +14,7 @@ import typer
 
 from postlude.app import Postlude
 from postlude.cli import progress, render
-from postlude.cli.loading import require_schema, using
+from postlude.cli.loading import using_schema
 from postlude.cli.moments import between
 from postlude.core.redaction import is_redacted
 from postlude.errors import ConfigurationError, NotFound
@@ -71,7 +71,6 @@ def perform(choice: Choice, app: Postlude, reason: str, actor: str | None, *, dr
     """Do it and say what came of it; exit 1 when nothing changed."""
 
     async def work(opened: Postlude) -> Outcome:
-        await require_schema(opened)
         if choice.to is not None:
             await opened.actions.require_replayable(choice.to, actor_name(actor), reason)
         if choice.ids is not None:
@@ -82,7 +81,7 @@ def perform(choice: Choice, app: Postlude, reason: str, actor: str | None, *, dr
         )
         return await (_preview(opened, planned) if dry_run else _in_bulk(opened, planned))
 
-    outcome = using(app, work)
+    outcome = using_schema(app, work)
     overtaken = choice.action == "requeue" and app.settings.order.on_dead == "skip" and outcome.changed > 0
     if json:
         operation = outcome.operation and outcome.operation.id

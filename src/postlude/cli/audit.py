@@ -12,7 +12,7 @@ from postlude.app import Postlude
 from postlude.audit.lines import as_json, line_of
 from postlude.audit.report import AuditReport
 from postlude.cli import render
-from postlude.cli.loading import open_app, require_schema, using
+from postlude.cli.loading import open_app, using_schema
 from postlude.cli.moments import between
 from postlude.cli.options import AppRef, AsJson, Database, Limit
 from postlude.cli.writing import Document, Lines, target_file
@@ -46,11 +46,10 @@ def list_(
     which = {"target": target, "subject": subject, "action": action, "actor": actor}
 
     async def work(opened: Postlude) -> list[AuditRecord]:
-        await require_schema(opened)
         found = await opened.audit.list(**which, since=done_since, until=done_until, limit=limit, after=after)
         return [*found]
 
-    found = using(open_app(app, database), work)
+    found = using_schema(open_app(app, database), work)
     following = found[-1].id if len(found) == limit else None
     if json:
         render.json({"items": [as_json(one) for one in found], "after": following})
@@ -75,12 +74,7 @@ def verify(
     database: Database = None,
 ) -> None:
     """Read the whole chain; 1: something was changed, removed, put in or reordered, and is named."""
-
-    async def work(opened: Postlude) -> AuditReport:
-        await require_schema(opened)
-        return await opened.audit.verify(copy)
-
-    report = using(open_app(app, database), work)
+    report = using_schema(open_app(app, database), lambda opened: opened.audit.verify(copy))
     if json:
         render.json(report)
     else:
@@ -120,7 +114,6 @@ def export(
     as one JSON object."""
 
     async def work(opened: Postlude) -> tuple[int, int]:
-        await require_schema(opened)
         linked, written = await opened.audit.link_if_allowed(), 0
         if linked:
             render.note(f"{linked:,} records were linked first.")
@@ -134,7 +127,7 @@ def export(
             form.end(written)
         return written, last
 
-    written, last = using(open_app(app, database), work)
+    written, last = using_schema(open_app(app, database), work)
     if output is not None and json:
         render.json({"exported": written, "output": str(output)})
     elif output is not None:

@@ -12,11 +12,11 @@ from postlude.cli.render import age_text, bytes_text
 from postlude.core.calls import PREFIX as CALLS
 from postlude.core.event import EventSpec
 from postlude.core.upcast import require_upcasts
-from postlude.engine import SPARE_CONNECTIONS
+from postlude.delivering import SPARE_CONNECTIONS
 from postlude.errors import ConfigurationError
 from postlude.inbox.consumers import PREFIX
 from postlude.insight.consumers import ConsumerView
-from postlude.insight.insight import DestinationView
+from postlude.insight.views import DestinationView
 from postlude.ports.operating import Operation
 from postlude.ports.ownership import LiveWorker
 from postlude.ports.upkeep import SchemaStatus, TableUse

@@ -20,7 +20,7 @@ from postlude.cli.demo_shop import Shop
 from postlude.cli.demo_show import Progressing, progressing, show_books, show_dead
 from postlude.cli.loading import using
 from postlude.cli.options import AsJson
-from postlude.insight.insight import DeliveryView
+from postlude.insight.views import DeliveryView
 from postlude.redaction import redact, redacted
 from postlude.runtime.worker import Worker
 from postlude.settings import Settings

@@ -10,7 +10,7 @@ from postlude.app import Postlude
 from postlude.cli import demo_tables
 from postlude.cli.demo_shop import OrderPlaced, StockReserved
 from postlude.core.event import spec_of
-from postlude.insight.insight import DeliveryView
+from postlude.insight.views import DeliveryView
 
 PAGE = 1000
 STOCK, MAIL, BROKER = "handler:reserve_stock", "handler:send_mail", "default"

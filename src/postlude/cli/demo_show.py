@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from postlude.cli import render
 from postlude.cli.demo_books import Books
-from postlude.insight.insight import DeliveryView
+from postlude.insight.views import DeliveryView
 
 
 class Progressing:

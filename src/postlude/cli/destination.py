@@ -9,9 +9,9 @@ import typer
 from postlude.app import Postlude
 from postlude.cli import completing, render
 from postlude.cli.acting import actor_name
-from postlude.cli.loading import open_app, require_schema, using
+from postlude.cli.loading import open_app, using_schema
 from postlude.cli.options import Actor, AppRef, AsJson, Database, Reason
-from postlude.insight.insight import DestinationView
+from postlude.insight.views import DestinationView
 
 group = typer.Typer(help="Destinations: list, pause, resume.", no_args_is_help=True)
 Name = Annotated[
@@ -23,12 +23,7 @@ Name = Annotated[
 @group.command("list")
 def list_(*, json: AsJson = False, app: AppRef = None, database: Database = None) -> None:
     """Every destination that is known or has open work."""
-
-    async def work(opened: Postlude) -> list[DestinationView]:
-        await require_schema(opened)
-        return await opened.insight.destinations()
-
-    found = using(open_app(app, database), work)
+    found = using_schema(open_app(app, database), lambda opened: opened.insight.destinations())
     if json:
         render.json({"destinations": found})
         return
@@ -51,10 +46,9 @@ def pause(
     """Let no worker deliver to it until it is resumed; what arrives meanwhile waits."""
 
     async def work(opened: Postlude) -> bool:
-        await require_schema(opened)
         return await opened.actions.pause(name, actor=actor_name(actor), reason=reason)
 
-    _answer(name, "paused", "was paused already", changed=using(open_app(app, database), work), json=json)
+    _answer(name, "paused", "was paused already", changed=using_schema(open_app(app, database), work), json=json)
 
 
 @group.command()
@@ -70,10 +64,9 @@ def resume(
     """Let workers deliver to it again."""
 
     async def work(opened: Postlude) -> bool:
-        await require_schema(opened)
         return await opened.actions.resume(name, actor=actor_name(actor), reason=reason)
 
-    _answer(name, "resumed", "was not paused", changed=using(open_app(app, database), work), json=json)
+    _answer(name, "resumed", "was not paused", changed=using_schema(open_app(app, database), work), json=json)
 
 
 def _row(one: DestinationView) -> tuple[object, ...]:

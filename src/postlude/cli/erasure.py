@@ -15,7 +15,6 @@ from postlude.cli.erasure_lint import lint
 from postlude.cli.erasure_show import (
     Reveal,
     ShownCall,
-    ShownSubject,
     look_at,
     print_calls,
     print_requests,
@@ -24,10 +23,9 @@ from postlude.cli.erasure_show import (
     reveal_of,
     shown,
 )
-from postlude.cli.loading import open_app, require_schema, using
+from postlude.cli.loading import open_app, using_schema
 from postlude.cli.options import Actor, AppRef, AsJson, Database, Limit, Reason
 from postlude.core.calls import Call
-from postlude.erasure.views import ErasureView
 
 group = typer.Typer(
     help="Erasures and rectifications: stats, list, show, abandoned, scheduled, overdue, requeue.",
@@ -46,12 +44,11 @@ def stats(*, json: AsJson = False, app: AppRef = None, database: Database = None
     """Calls by status, and what is overdue."""
 
     async def work(opened: Postlude) -> tuple[dict[str, int], dict[str, int]]:
-        await require_schema(opened)
         gauges = await opened.erasure.gauges()
         late = {"requests": gauges["postlude_erasures_overdue"], "calls": gauges["postlude_calls_overdue"]}
         return await opened.erasure.status_counts(), late
 
-    counts, late = using(open_app(app, database), work)
+    counts, late = using_schema(open_app(app, database), work)
     if json:
         render.json({"calls": counts, "overdue": late})
         return
@@ -69,12 +66,7 @@ def list_(
     database: Database = None,
 ) -> None:
     """Requests, newest first. Subjects stand there by pseudonym."""
-
-    async def work(opened: Postlude) -> list[ErasureView]:
-        await require_schema(opened)
-        return await opened.erasure.list(limit=limit, after=after)
-
-    found = using(open_app(app, database), work)
+    found = using_schema(open_app(app, database), lambda opened: opened.erasure.list(limit=limit, after=after))
     following = found[-1].id if len(found) == limit else None
     if json:
         render.json({"items": found, "after": following})
@@ -100,12 +92,7 @@ def show(
 ) -> None:
     """One subject: its requests, the calls that are open, and the trail. Exit 1: nothing is known of it."""
     asked = reveal_of(reveal=reveal, reason=reason, actor=actor)
-
-    async def work(opened: Postlude) -> ShownSubject:
-        await require_schema(opened)
-        return await look_at(opened, subject, asked)
-
-    found = using(open_app(app, database), work)
+    found = using_schema(open_app(app, database), lambda opened: look_at(opened, subject, asked))
     if json:
         render.json(found)
     elif found.requests:
@@ -166,12 +153,7 @@ def scheduled(
 @group.command()
 def overdue(*, limit: Limit = 100, json: AsJson = False, app: AppRef = None, database: Database = None) -> None:
     """Requests past their deadline, the longest first. Exit 1: there are some."""
-
-    async def work(opened: Postlude) -> list[ErasureView]:
-        await require_schema(opened)
-        return await opened.erasure.overdue(limit)
-
-    found = using(open_app(app, database), work)
+    found = using_schema(open_app(app, database), lambda opened: opened.erasure.overdue(limit))
     if json:
         render.json({"items": found})
     elif found:
@@ -196,13 +178,12 @@ def requeue(
     """Have abandoned erasures tried again; what is not abandoned is left alone. Exit 1: nothing changed."""
 
     async def work(opened: Postlude) -> list[Call]:
-        await require_schema(opened)
         changed = await opened.erasure.requeue(ids, actor=actor_name(actor), reason=reason)
         if changed:
             await opened.store.hint()
         return changed
 
-    changed = [one.entry_id for one in using(open_app(app, database), work)]
+    changed = [one.entry_id for one in using_schema(open_app(app, database), work)]
     skipped = [one for one in dict.fromkeys(ids) if one not in changed]
     if json:
         render.json({"action": "requeue", "changed": len(changed), "entries": changed, "skipped": skipped})
@@ -217,11 +198,10 @@ def _calls(app: Postlude, asked: Reveal | None, listed: Callable[[Postlude], Awa
     """Masked, unless asked otherwise; that is recorded first."""
 
     async def work(opened: Postlude) -> list[ShownCall]:
-        await require_schema(opened)
         await recorded(opened, None, asked)
         return shown(await listed(opened), revealed=asked is not None)
 
-    return using(app, work)
+    return using_schema(app, work)
 
 
 def _tell_of_more(found: Sequence[object], limit: int) -> None:

@@ -13,7 +13,7 @@ import typer
 from postlude.app import Postlude
 from postlude.cli import completing, progress, render
 from postlude.cli.acting import choose, perform
-from postlude.cli.loading import open_app, require_schema, using
+from postlude.cli.loading import open_app, using_schema
 from postlude.cli.moments import between
 from postlude.cli.options import (
     Actor,
@@ -35,7 +35,7 @@ from postlude.cli.revealing import Reveal, Revealing, Why
 from postlude.cli.writing import Document, Lines, target_file
 from postlude.core.delivery import StoredEvent
 from postlude.core.masking import masked_payload
-from postlude.insight.insight import EventStory
+from postlude.insight.views import EventStory
 from postlude.privacy.privacy import is_sealed
 
 group = typer.Typer(help="Events: show one, replay and export many.", no_args_is_help=True)
@@ -58,13 +58,12 @@ def show(
     revealing = Revealing(reveal=reveal, reason=reason, actor=actor)
 
     async def work(opened: Postlude) -> tuple[EventStory, StoredEvent]:
-        await require_schema(opened)
         story = await opened.insight.event(event_id)
         await revealing.audit(opened, str(event_id))
         return story, (await opened.privacy.opened([story.event]))[0] if reveal else story.event
 
     named = open_app(app, database)
-    story, event = using(named, work)
+    story, event = using_schema(named, work)
     if json:
         rest = {name: getattr(story, name) for name in ("deliveries", "receipts", "causes", "caused")}
         render.json({"event": event_json(event, masks=revealing.masks(named)), **rest})
@@ -137,7 +136,6 @@ def export(
     made_since, made_until = between(since, until)
 
     async def work(opened: Postlude) -> int:
-        await require_schema(opened)
         await revealing.audit(opened, "events")
         written, masks = 0, revealing.masks(opened)
         with target_file(output) as file, progress.of_count("events", is_wanted=output is not None) as told:
@@ -153,7 +151,7 @@ def export(
             form.end(written)
         return written
 
-    written = using(open_app(app, database), work)
+    written = using_schema(open_app(app, database), work)
     if output is None:
         return
     if json:

@@ -8,7 +8,7 @@ import typer
 
 from postlude.app import Postlude
 from postlude.cli import render
-from postlude.cli.loading import open_app, require_schema, using
+from postlude.cli.loading import open_app, using_schema
 from postlude.cli.moments import between
 from postlude.cli.options import AppRef, AsJson, Database, Limit
 from postlude.insight.consumers import ConsumerView, SeenView
@@ -19,12 +19,7 @@ group = typer.Typer(help="Consumers and the messages they have seen.", no_args_i
 @group.command()
 def stats(*, json: AsJson = False, app: AppRef = None, database: Database = None) -> None:
     """What each consumer took, what became of it, and how far behind it is."""
-
-    async def work(opened: Postlude) -> list[ConsumerView]:
-        await require_schema(opened)
-        return await opened.insight.consumers()
-
-    found = using(open_app(app, database), work)
+    found = using_schema(open_app(app, database), lambda opened: opened.insight.consumers())
     if json:
         render.json({"consumers": found})
         return
@@ -56,12 +51,11 @@ def list_(
     seen_since, seen_until = between(since, until)
 
     async def work(opened: Postlude) -> list[SeenView]:
-        await require_schema(opened)
         return await opened.insight.inbox(
             consumer=consumer, topic=topic, since=seen_since, until=seen_until, limit=limit
         )
 
-    found = using(open_app(app, database), work)
+    found = using_schema(open_app(app, database), work)
     if json:
         render.json({"items": found})
         return

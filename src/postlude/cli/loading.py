@@ -79,6 +79,16 @@ def using(app: Postlude, work: Callable[[Postlude], Awaitable[T]]) -> T:
     return asyncio.run(within())
 
 
+def using_schema(app: Postlude, work: Callable[[Postlude], Awaitable[T]]) -> T:
+    """The same for work that reads or changes what is there."""
+
+    async def within(opened: Postlude) -> T:
+        await require_schema(opened)
+        return await work(opened)
+
+    return using(app, within)
+
+
 def missing_file(app: Postlude) -> str | None:
     """The path of an SQLite file that is not there: opening it would make it, and looking must not."""
     database = getattr(app.store, "database", None)

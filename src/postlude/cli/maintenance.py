@@ -9,7 +9,7 @@ import typer
 
 from postlude.app import Postlude
 from postlude.cli import completing, progress, render
-from postlude.cli.loading import open_app, require_schema, using
+from postlude.cli.loading import open_app, using_schema
 from postlude.cli.options import AppRef, AsJson, Database
 from postlude.ports.upkeep import DutyRun
 from postlude.runtime.duties.by_hand import DutyView
@@ -20,12 +20,7 @@ group = typer.Typer(help="Duties: list, run one by hand.", no_args_is_help=True)
 @group.command("list")
 def list_(*, json: AsJson = False, app: AppRef = None, database: Database = None) -> None:
     """The duties: who has each, when it last ran, what came of it, and when it is due again."""
-
-    async def work(opened: Postlude) -> list[DutyView]:
-        await require_schema(opened)
-        return await opened.maintenance.duties()
-
-    found = using(open_app(app, database), work)
+    found = using_schema(open_app(app, database), lambda opened: opened.maintenance.duties())
     if json:
         render.json({"duties": found})
         return
@@ -46,11 +41,10 @@ def run(
     """Do a duty now, in bounded batches, until nothing is left; exit 1 while a worker has it."""
 
     async def work(opened: Postlude) -> DutyRun:
-        await require_schema(opened)
         with progress.of_count("rows") as told:
             return await opened.maintenance.run(name, told)
 
-    done = using(open_app(app, database), work)
+    done = using_schema(open_app(app, database), work)
     if json:
         render.json({"duty": name, **msgspec.structs.asdict(done)})
     else:

@@ -12,7 +12,7 @@ import typer
 from postlude.app import Postlude
 from postlude.cli import completing, progress, render
 from postlude.cli.acting import PAST, actor_name
-from postlude.cli.loading import open_app, require_schema, using
+from postlude.cli.loading import open_app, using_schema
 from postlude.cli.options import Actor, AppRef, AsJson, Database, Limit, Reason
 from postlude.ports.operating import Operation
 
@@ -36,12 +36,7 @@ def list_(
     database: Database = None,
 ) -> None:
     """Bulk actions, newest first. One that is running although nobody runs it was interrupted: resume it."""
-
-    async def work(opened: Postlude) -> list[Operation]:
-        await require_schema(opened)
-        return await opened.insight.operations(status=status, limit=limit)
-
-    found = using(open_app(app, database), work)
+    found = using_schema(open_app(app, database), lambda opened: opened.insight.operations(status=status, limit=limit))
     if json:
         render.json({"operations": [_as_json(one) for one in found]})
         return
@@ -58,12 +53,7 @@ def list_(
 @group.command()
 def show(id: Id, *, json: AsJson = False, app: AppRef = None, database: Database = None) -> None:
     """One bulk action: what it is aimed at, and how far it is."""
-
-    async def work(opened: Postlude) -> Operation:
-        await require_schema(opened)
-        return await opened.insight.operation(id)
-
-    _show(using(open_app(app, database), work), json=json)
+    _show(using_schema(open_app(app, database), lambda opened: opened.insight.operation(id)), json=json)
 
 
 @group.command()
@@ -71,13 +61,12 @@ def resume(id: Id, *, actor: Actor = None, json: AsJson = False, app: AppRef = N
     """Go on where it stands; exit 1 when it has ended already."""
 
     async def work(opened: Postlude) -> tuple[Operation, Operation]:
-        await require_schema(opened)
         await opened.start()
         before = await opened.insight.operation(id)
         with progress.of_operation() as told:
             return before, await opened.actions.resume_operation(id, actor=actor_name(actor), told=told)
 
-    before, after = using(open_app(app, database), work)
+    before, after = using_schema(open_app(app, database), work)
     if json:
         render.json({**_as_json(after), "changed": after.done - before.done})
     elif before.status != "running":
@@ -100,11 +89,10 @@ def cancel(
     """Do nothing more of it; what was done stays done. Exit 1 when it has ended already."""
 
     async def work(opened: Postlude) -> tuple[bool, Operation]:
-        await require_schema(opened)
         cancelled = await opened.actions.cancel_operation(id, actor=actor_name(actor), reason=reason)
         return cancelled, await opened.insight.operation(id)
 
-    cancelled, after = using(open_app(app, database), work)
+    cancelled, after = using_schema(open_app(app, database), work)
     if json:
         render.json({**_as_json(after), "changed": cancelled})
     else:

@@ -10,7 +10,7 @@ import typer
 from postlude.app import Postlude
 from postlude.cli import render
 from postlude.cli.acting import choose, perform
-from postlude.cli.loading import open_app, require_schema, using
+from postlude.cli.loading import open_app, using_schema
 from postlude.cli.moments import between
 from postlude.cli.options import (
     Actor,
@@ -28,7 +28,7 @@ from postlude.cli.options import (
     Since,
     Until,
 )
-from postlude.insight.insight import DestinationView, EventStory, Page
+from postlude.insight.views import DestinationView, EventStory, Page
 
 group = typer.Typer(help="Deliveries: stats, list, show, requeue, discard, bury.", no_args_is_help=True)
 
@@ -40,11 +40,10 @@ def stats(*, json: AsJson = False, app: AppRef = None, database: Database = None
     """Open work by status and destination."""
 
     async def work(opened: Postlude) -> tuple[dict[str, int], list[DestinationView], dict[str, int]]:
-        await require_schema(opened)
         insight = opened.insight
         return await insight.counts(), await insight.destinations(), await insight.unserved()
 
-    counts, destinations, unserved = using(open_app(app, database), work)
+    counts, destinations, unserved = using_schema(open_app(app, database), work)
     if json:
         render.json({"counts": counts, "destinations": destinations, "unserved": unserved})
         return
@@ -73,12 +72,11 @@ def list_(
     moments = between(since, until)
 
     async def work(opened: Postlude) -> Page:
-        await require_schema(opened)
         return await opened.insight.list(
             status, type, key, destination=destination, since=moments[0], until=moments[1], limit=limit, after=after
         )
 
-    page = using(open_app(app, database), work)
+    page = using_schema(open_app(app, database), work)
     if json:
         render.json(page)
         return
@@ -105,12 +103,7 @@ def show(
     database: Database = None,
 ) -> None:
     """Where one event stands: its open deliveries and its receipts."""
-
-    async def work(opened: Postlude) -> EventStory:
-        await require_schema(opened)
-        return await opened.insight.event(event_id)
-
-    story = using(open_app(app, database), work)
+    story = using_schema(open_app(app, database), lambda opened: opened.insight.event(event_id))
     if json:
         names = ("event_id", "type", "key", "correlation_id", "created_at")
         about = {name: getattr(story.event, name) for name in names}

@@ -10,7 +10,7 @@ import typer
 from postlude.app import Postlude
 from postlude.cli import progress, render
 from postlude.cli.acting import actor_name
-from postlude.cli.loading import open_app, require_schema, using
+from postlude.cli.loading import open_app, using_schema
 from postlude.cli.options import Actor, AppRef, AsJson, Database, Reason
 from postlude.privacy.privacy import Rotation
 from postlude.privacy.redacting import Pending, Redaction
@@ -48,11 +48,10 @@ def redact(
     """Take a data subject out of events, dead letters and sagas; exit 1 when something must finish first."""
 
     async def work(opened: Postlude) -> Redaction:
-        await require_schema(opened)
         who = actor_name(actor)
         return await opened.privacy.redact(subject, pending=CHOICES[pending], actor=who, reason=reason)
 
-    done = using(open_app(app, database), work)
+    done = using_schema(open_app(app, database), work)
     if json:
         render.json({"redaction": done, "is_complete": done.is_complete})
     else:
@@ -73,11 +72,10 @@ def rotate(
     data subjects, could not be opened."""
 
     async def work(opened: Postlude) -> Rotation:
-        await require_schema(opened)
         with progress.of_operation() as told:
             return await opened.privacy.rotate(actor=actor_name(actor), reason=reason, told=told)
 
-    ended = using(open_app(app, database), work)
+    ended = using_schema(open_app(app, database), work)
     left = max(0, ended.total - ended.done)
     if json:
         operation = None if ended.created_at is None else ended.id
@@ -108,11 +106,10 @@ def shred(
     before."""
 
     async def work(opened: Postlude) -> tuple[bool, bool]:
-        await require_schema(opened)
         had_key = await opened.privacy.has_key(subject)
         return had_key, await opened.privacy.shred(subject, actor=actor_name(actor), reason=reason)
 
-    had_key, is_new = using(open_app(app, database), work)
+    had_key, is_new = using_schema(open_app(app, database), work)
     if json:
         render.json({"shredded": is_new, "had_key": had_key})
     elif is_new and not had_key:

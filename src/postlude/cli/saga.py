@@ -9,7 +9,7 @@ import typer
 
 from postlude.app import Postlude
 from postlude.cli import completing, render
-from postlude.cli.loading import load_app, open_app, require_schema, using
+from postlude.cli.loading import load_app, open_app, using_schema
 from postlude.cli.moments import between
 from postlude.cli.options import Actor, AppRef, AsJson, Database, Limit, Reason
 from postlude.cli.revealing import Reveal, Revealing, Why
@@ -59,10 +59,9 @@ def list_(
     which = SagaFilter(name=name, status=status, process_id=process, since=begun_since, until=begun_until)
 
     async def work(opened: Postlude) -> SagaPage:
-        await require_schema(opened)
         return await insight_of(opened).list(which, limit=limit, after=after)
 
-    page = using(open_app(app, database), work)
+    page = using_schema(open_app(app, database), work)
     if json:
         render.json(page)
         return
@@ -95,12 +94,11 @@ def show(
     revealing = Revealing(reveal=reveal, reason=reason, actor=actor)
 
     async def work(opened: Postlude) -> Shown:
-        await require_schema(opened)
         await revealing.audit(opened, str(saga_id))
         shown = await look_at(opened, saga_id, has_code=app is not None, graph=graph)
         return shown.masked() if revealing.masks(opened) else shown
 
-    print_shown(using(open_app(app, database), work), graph=graph, json=json)
+    print_shown(using_schema(open_app(app, database), work), graph=graph, json=json)
 
 
 @group.command()
@@ -130,12 +128,7 @@ def plan(*, json: AsJson = False, app: AppRef = None, database: Database = None)
     """Set every saga that has not ended against the code of --app: does it go on, or why not? Exit 1: some cannot."""
     if app is None:
         refuse_without_code("a plan")
-
-    async def work(opened: Postlude) -> list[PlanLine]:
-        await require_schema(opened)
-        return await insight_of(opened).plan()
-
-    lines = using(open_app(app, database), work)
+    lines = using_schema(open_app(app, database), lambda opened: insight_of(opened).plan())
     ends = [one for one in lines if not one.continues]
     if json:
         render.json({"continue": len(lines) - len(ends), "cannot": len(ends), "items": lines})

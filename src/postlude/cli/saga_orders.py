@@ -10,7 +10,7 @@ import msgspec
 from postlude.app import Postlude
 from postlude.cli import render
 from postlude.cli.acting import actor_name
-from postlude.cli.loading import open_app, require_schema, using
+from postlude.cli.loading import open_app, using_schema
 from postlude.cli.saga_show import insight_of, refuse_without_code, standing
 from postlude.core.masking import masked
 from postlude.errors import ConfigurationError, SagaRefused
@@ -50,7 +50,6 @@ def obey(action: str, saga_id: UUID, app: str | None, database: str | None, *, j
     said["actor"] = actor_name(said["actor"])
 
     async def work(opened: Postlude) -> SagaView:
-        await require_schema(opened)
         await insight_of(opened).get(saga_id)
         if app is None:
             refuse_without_code("an order")
@@ -64,7 +63,7 @@ def obey(action: str, saga_id: UUID, app: str | None, database: str | None, *, j
         is_masked = opened.settings.privacy.mask
         return msgspec.structs.replace(view, state=masked(view.state)) if is_masked else view
 
-    view = using(open_app(app, database), work)
+    view = using_schema(open_app(app, database), work)
     if json:
         render.json({"action": action, "saga": view})
         return

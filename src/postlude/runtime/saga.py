@@ -12,6 +12,7 @@ from postlude.core.outcome import SETTLED, Died, Failed, Fault, Outcome, Parked,
 from postlude.core.saga.decision import Work
 from postlude.core.sealed import has_sealed_parts
 from postlude.core.sealing import HEADER
+from postlude.errors import Misfit
 from postlude.outbox.current import handling
 from postlude.ports.destination import Entry, Terms
 from postlude.runtime.faults import outcome_of
@@ -19,7 +20,7 @@ from postlude.runtime.lending import CALL_MARGIN, OverEarly
 from postlude.runtime.saga_deciding import Deciding, SagaParts
 from postlude.runtime.saga_steps import Steps, gave_up
 from postlude.runtime.saga_work import Working, attempt_of
-from postlude.saga.applying import Applied, HookFailed, Misfit
+from postlude.saga.applying import Applied, HookFailed
 from postlude.saga.compiled import Compiled
 from postlude.saga.messages import TYPE, SagaMessage, destination_of
 

@@ -139,6 +139,11 @@ class Worker:
             tried += relay.tried - before
         return settled, tried
 
+    async def has_due(self) -> bool:
+        """Is anything due that it may work on?"""
+        served = [name for name, relay in self.relays.items() if not relay.paused]
+        return await self._store.reading.has_due(served)
+
     async def tick(self) -> None:
         """Bury, share, claim: once. A worker that was taken for dead begins again."""
         self._beat = self._clock.monotonic()

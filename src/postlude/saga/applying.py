@@ -31,7 +31,7 @@ from postlude.core.saga.instance import Instance
 from postlude.core.saga.plan import fit, misfit
 from postlude.core.saga.signal import Signal
 from postlude.core.statement import Script
-from postlude.errors import PostludeError
+from postlude.errors import Misfit
 from postlude.outbox import current
 from postlude.outbox.outbox import Handles, Outbox
 from postlude.outbox.prepare import Message, Preparing, new_id
@@ -50,12 +50,6 @@ MANY = 3
 
 class HookFailed(Exception):
     """A method of the saga raised: whatever was to be decided cannot be, for reasons that are not the step's."""
-
-
-class Misfit(PostludeError):
-    """The code cannot continue this instance: it is left alone."""
-
-    code = "saga.misfit"
 
 
 class Stuck(msgspec.Struct, frozen=True):

@@ -14,11 +14,11 @@ from postlude.core.event import spec_of
 from postlude.core.saga.decide import decide
 from postlude.core.saga.instance import Instance, SagaStatus, new_instance, next_generation
 from postlude.core.saga.signal import Cancel, Compensate, Order, RetryStep, SkipStep, Started
-from postlude.errors import ConfigurationError, SagaNotFound, SagaRefused, StaleVersion
+from postlude.errors import ConfigurationError, Misfit, SagaNotFound, SagaRefused, StaleVersion
 from postlude.insight.insight import as_uuid
 from postlude.outbox.prepare import Message, new_id
 from postlude.ports.sagas import SagaAudit, Sagas
-from postlude.saga.applying import Applied, Applying, Misfit, Stuck, of_saga
+from postlude.saga.applying import Applied, Applying, Stuck, of_saga
 from postlude.saga.compiled import Compiled, Declared
 from postlude.saga.plain import Saga
 from postlude.saga.registry import Registry

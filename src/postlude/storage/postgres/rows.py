@@ -49,3 +49,17 @@ def fence(given: Fence, lanes: set[int]) -> dict[str, Any]:
         "lanes": list(epochs),
         "epochs": list(epochs.values()),
     }
+
+
+def fenced(fence: Fence, delivery: Delivery) -> dict[str, Any] | None:
+    """The parameters that name one delivery as it was read, under its fence; None when its lane is lost."""
+    epoch = fence.epochs.get(delivery.lane)
+    if epoch is None:
+        return None
+    return {
+        "worker": fence.worker,
+        "epoch": epoch,
+        "seq": delivery.seq,
+        "status": delivery.status.value,
+        "attempts": delivery.attempts,
+    }

@@ -15,6 +15,7 @@ from postlude.core.statement import Call, Script, Statement
 from postlude.ports.append import Prepared
 from postlude.ports.sagas import Advanced, SagaAudit
 from postlude.storage import saga_rows
+from postlude.storage.postgres.rows import fenced
 
 
 class PostgresSagaScripts:
@@ -45,18 +46,9 @@ class PostgresSagaScripts:
     def take(
         self, fence: Fence, delivery: Delivery, idle: float, saga_id: UUID
     ) -> Script[tuple[bool, Instance | None]]:
-        epoch = fence.epochs.get(delivery.lane)
-        if epoch is None:
+        if (values := fenced(fence, delivery)) is None:
             return False, None
-        values = {
-            "worker": fence.worker,
-            "epoch": epoch,
-            "seq": delivery.seq,
-            "status": delivery.status,
-            "attempts": delivery.attempts,
-            "idle": str(int(idle * 1000)),
-            "id": saga_id,
-        }
+        values |= {"idle": str(int(idle * 1000)), "id": saga_id}
         found = yield Call(self._statements["settle_handled_2"], values)
         body = found[0][1] if found else None
         return bool(found), None if body is None else saga_rows.instance(body)
@@ -73,18 +65,9 @@ class PostgresSagaScripts:
         return int(found[0][0])
 
     def bury(self, fence: Fence, delivery: Delivery, error: str) -> Script[bool]:
-        epoch = fence.epochs.get(delivery.lane)
-        if epoch is None:
+        if (values := fenced(fence, delivery)) is None:
             return False
-        values = {
-            "worker": fence.worker,
-            "epoch": epoch,
-            "destination": fence.destination,
-            "seq": delivery.seq,
-            "status": delivery.status.value,
-            "attempts": delivery.attempts,
-            "error": saga_rows.storable(error),
-        }
+        values |= {"destination": fence.destination, "error": saga_rows.storable(error)}
         found = yield Call(self._statements["bury_delivery"], values)
         return bool(found)
 

@@ -14,6 +14,7 @@ from postlude.ports.append import Prepared, conflict, distinct, require_same
 from postlude.ports.audit import AuditEntry
 from postlude.ports.receiving import Taken
 from postlude.storage.audit_values import audit_values
+from postlude.storage.postgres.rows import fenced
 
 _SAME = (
     "event_id", "type", "version", "source", "entity", "key", "topic", "content_type", "payload", "digest", "headers",
@@ -95,18 +96,9 @@ class PostgresScripts:
         yield Call(self._statements["audit"], audit_values(entry))
 
     def settle_handled(self, fence: Fence, delivery: Delivery, idle: float) -> Script[bool]:
-        epoch = fence.epochs.get(delivery.lane)
-        if epoch is None:
+        if (values := fenced(fence, delivery)) is None:
             return False
-        values = {
-            "worker": fence.worker,
-            "epoch": epoch,
-            "seq": delivery.seq,
-            "status": delivery.status,
-            "attempts": delivery.attempts,
-            "idle": str(int(idle * 1000)),
-        }
-        rows = yield Call(self._statements["settle_handled"], values)
+        rows = yield Call(self._statements["settle_handled"], values | {"idle": str(int(idle * 1000))})
         return bool(rows)
 
 

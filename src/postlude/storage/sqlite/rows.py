@@ -98,3 +98,17 @@ _TYPES: dict[str, Any] = {
     "blocks": bool,
     "detail": msgspec.json.decode,
 }
+
+
+def fenced(fence: Fence, delivery: Delivery) -> dict[str, Any] | None:
+    """The parameters that name one delivery as it was read, under its fence; None when its lane is lost."""
+    epoch = fence.epochs.get(delivery.lane)
+    if epoch is None:
+        return None
+    return {
+        "worker": fence.worker.bytes,
+        "epoch": epoch,
+        "seq": delivery.seq,
+        "status": delivery.status.value,
+        "attempts": delivery.attempts,
+    }

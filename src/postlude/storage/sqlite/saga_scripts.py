@@ -68,18 +68,9 @@ class SqliteSagaScripts:
         return len(found)
 
     def bury(self, fence: Fence, delivery: Delivery, error: str) -> Script[bool]:
-        epoch = fence.epochs.get(delivery.lane)
-        if epoch is None:
+        if (values := rows.fenced(fence, delivery)) is None:
             return False
-        values = {
-            "worker": fence.worker.bytes,
-            "epoch": epoch,
-            "destination": fence.destination,
-            "seq": delivery.seq,
-            "status": delivery.status.value,
-            "attempts": delivery.attempts,
-            "error": saga_rows.storable(error),
-        }
+        values |= {"destination": fence.destination, "error": saga_rows.storable(error)}
         found = yield self._call("bury_delivery", values)
         return bool(found)
 

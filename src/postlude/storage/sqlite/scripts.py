@@ -77,16 +77,8 @@ class SqliteScripts:
         yield self._call("audit", audit_values(entry))
 
     def settle_handled(self, fence: Fence, delivery: Delivery, idle: float) -> Script[bool]:  # noqa: ARG002 - nobody waits for a row here; the handler's time limit ends a transaction that hangs
-        epoch = fence.epochs.get(delivery.lane)
-        if epoch is None:
+        if (values := rows.fenced(fence, delivery)) is None:
             return False
-        values = {
-            "worker": fence.worker.bytes,
-            "epoch": epoch,
-            "seq": delivery.seq,
-            "status": str(delivery.status),
-            "attempts": delivery.attempts,
-        }
         found = yield self._call("settle_handled", values)
         if found:
             yield self._call("settle_handled_2", {"seq": delivery.seq})
