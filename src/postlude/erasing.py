@@ -17,7 +17,8 @@ from postlude.ports.destination import Destination
 from postlude.ports.store import Store
 from postlude.privacy.own_tables import OwnTables
 from postlude.privacy.redacting import Redacting, RedactingParts
-from postlude.runtime.calls import CallDestination, CallParts
+from postlude.runtime.call_ends import CallParts
+from postlude.runtime.calls import CallDestination
 from postlude.runtime.erasure import Abandonments
 from postlude.runtime.lending import Lending, LendingParts
 from postlude.runtime.transactions import transactions_of

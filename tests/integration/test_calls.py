@@ -446,7 +446,7 @@ async def test_verification_is_recorded_and_reverts_nothing(
     vendor = Verifying(absent=absent)
     app = make(vendor)
     result = await erase(app)
-    assert await app.drain() == 1
+    assert await app.drain() == 2, "the call, and its verification"
     assert await trail(app) == [
         "erasure_requested", "erasure_local_completed", "erasure_step_succeeded", "erasure_completed", action,
     ]  # fmt: skip
@@ -466,7 +466,7 @@ async def test_a_verification_that_hangs_is_recorded_too(make) -> None:
     app = make()
     app.resolvers.register(Hanging(), timeout=0.05)
     await erase(app)
-    assert await app.drain() == 1
+    assert await app.drain() == 2
     assert (await detail(app, "erasure_external_verification_failed"))["error"] == "TimeoutError"
 
 

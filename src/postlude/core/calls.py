@@ -72,6 +72,13 @@ class Whom(msgspec.Struct, frozen=True):
     ref: SubjectRef
 
 
+class Unverified(msgspec.Struct, frozen=True):
+    """What a verification needs when its call is over: the pseudonym for the record, and who the subject was there."""
+
+    subject: str
+    ref: SubjectRef
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One call, open or abandoned, as an operator sees it. `entry_id` is also its idempotency key."""
 

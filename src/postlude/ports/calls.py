@@ -20,7 +20,8 @@ from postlude.core.statement import Script
 from postlude.ports.append import Prepared
 
 SUBJECT, CORRECTIONS, HORIZON = "subject", "corrections", "horizon"
-"""Parts of a call's secret."""
+VERIFICATION = "verification"
+"""Parts of a call's secret. The last one is there when the call is over and its verification is not."""
 
 
 class NewGroup(msgspec.Struct, frozen=True):
@@ -91,6 +92,10 @@ class CallScripts(Protocol):
         """Schedule a call that is under way, with a fresh budget, not before so many seconds from now. Gives when;
         None: it is not ours any more."""
 
+    def append_verification(self, fence: Fence, delivery: Delivery, content: bytes) -> Script[None]:
+        """After the settle of a call, in its transaction: the same event is delivered once more, in no group and in
+        no order, with this for its secret."""
+
 
 class Calls(Protocol):
     """What is read and done beside callers' transactions."""
@@ -99,7 +104,7 @@ class Calls(Protocol):
         """What the pseudonyms of data subjects are made with."""
 
     async def secrets(self, entry_id: UUID) -> Mapping[str, bytes]:
-        """Of an open call, by part; empty when it is over."""
+        """Of an open call or verification, by part; empty when both are over."""
 
     async def calls(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import traceback
 
@@ -81,3 +82,9 @@ def raised_at(error: BaseException) -> str | None:
     ]
     theirs = [frame for frame in frames if not frame[0].startswith(NOT_THEIRS)] or frames
     return "{}:{}:{}".format(*theirs[-1]) if theirs else None
+
+
+def is_being_cancelled() -> bool:
+    """Is it this task that shall end, and not something that was awaited?"""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
