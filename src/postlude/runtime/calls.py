@@ -61,6 +61,10 @@ class _Asked(msgspec.Struct, frozen=True):
     subject: str
 
 
+class NoOutcome(BaseException):
+    """A resolver raised what is no Exception. Whoever logs it sees its class: its text may name the subject."""
+
+
 class CallDestination:
     def __init__(self, registered: Registered, parts: CallParts, *, lanes: int) -> None:
         self._registered = registered
@@ -102,9 +106,11 @@ class CallDestination:
             result = await self._call(asked)
         except Park as parked:
             result = Schedule(expires_at=parked.until)
-        except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+        except BaseException as error:
+            if _ends_us(error):
                 raise
+            if not isinstance(error, Exception | asyncio.CancelledError):
+                raise NoOutcome(type(error).__name__) from None
             return self._outcome_of(error, entry)  # whatever a vendor's client raises is this call's outcome
         return await self._settled(asked, result)
 
@@ -217,7 +223,9 @@ class CallDestination:
         try:
             async with asyncio.timeout(self._registered.timeout):
                 is_absent = bool(await self._registered.resolver.verify_absent(asked.whom.ref))
-        except Exception as error:  # noqa: BLE001 - a vendor that cannot say is no reason to undo anything
+        except BaseException as error:  # a vendor that cannot say is no reason to undo anything
+            if _ends_us(error):
+                raise
             is_absent = False
             detail["error"] = type(error).__name__
         name = "external_verified" if is_absent else "external_verification_failed"
@@ -242,6 +250,9 @@ class CallDestination:
         )
 
 
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+def _ends_us(error: BaseException) -> bool:
+    """Is it the worker that is to end? Some clients raise a CancelledError of their own."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
