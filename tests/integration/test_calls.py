@@ -293,7 +293,7 @@ class Bomb(BaseException):
 
 
 async def test_what_never_has_an_outcome_is_given_up_after_all_attempts(make, caplog: pytest.LogCaptureFixture) -> None:
-    vendor = Vendor("vendor", *[Bomb()] * 20)
+    vendor = Vendor("vendor", *[Bomb(VALUE)] * 20)
     app = make(vendor)
     await erase(app)
     for number in range(1, 9):
@@ -304,6 +304,8 @@ async def test_what_never_has_an_outcome_is_given_up_after_all_attempts(make, ca
     await app.run_once()
     call = await only_call(app)
     assert (call.status, call.last_error, len(vendor.keys)) == (Status.dead, "AttemptsExhausted", 8)
+    assert "Bomb" in caplog.text
+    assert VALUE not in caplog.text
 
 
 async def test_an_error_of_ours_in_a_resolver_is_the_resolvers(make) -> None:
@@ -438,6 +440,8 @@ async def test_a_resolver_that_raises_park_is_parked_with_a_record(make) -> None
         (False, "erasure_external_verification_failed", {}),
         (OSError(VALUE), "erasure_external_verification_failed", {"error": "OSError"}),
         (ResolverError(VALUE), "erasure_external_verification_failed", {"error": "ResolverError"}),
+        (asyncio.CancelledError(VALUE), "erasure_external_verification_failed", {"error": "CancelledError"}),
+        (Bomb(VALUE), "erasure_external_verification_failed", {"error": "Bomb"}),
     ],
 )
 async def test_verification_is_recorded_and_reverts_nothing(

@@ -201,7 +201,10 @@ def test_what_is_refused_is_not_repeated(resolvers: Resolvers, given: dict[str, 
     assert error.__suppress_context__ or error.__context__ is None
 
 
-@pytest.mark.parametrize("subject", [None, True, b"ada", bytearray(b"ada"), "", " \t", "x" * (MAX_SUBJECT + 1)])
+@pytest.mark.parametrize(
+    "subject",
+    [None, True, b"ada", "", " \t", "x" * (MAX_SUBJECT + 1), Good(), SubjectRef("a", "b"), ["ada"], {"id": 7}, 7.0],
+)
 def test_a_subject_is_somebody(subject: Any) -> None:
     with pytest.raises(ConfigurationError):
         subject_text(subject)

@@ -22,7 +22,7 @@ from postlude.ports.audit import AuditEntry
 from postlude.ports.calls import CORRECTIONS, HORIZON, SUBJECT, VERIFICATION
 from postlude.ports.destination import Entry, Terms
 from postlude.runtime.call_ends import CallEnds, CallParts, Ending
-from postlude.runtime.faults import Taken, fault_of, is_being_cancelled, is_transient
+from postlude.runtime.faults import Taken, fault_of, ends_us, is_transient
 from postlude.runtime.lending import CALL_MARGIN
 from postlude.runtime.pacing import Pace
 from postlude.runtime.verifying import Verifying
@@ -46,6 +46,10 @@ class _Asked(msgspec.Struct, frozen=True):
     horizon: datetime | None
     entry_id: str
     subject: str
+
+
+class NoOutcome(BaseException):
+    """A resolver raised what is no Exception. Whoever logs it sees its class: its text may name the subject."""
 
 
 class CallDestination:
@@ -100,9 +104,11 @@ class CallDestination:
             result = await self._call(asked)
         except Park as parked:
             result = Schedule(expires_at=parked.until)
-        except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+        except BaseException as error:
+            if ends_us(error):
                 raise
+            if not isinstance(error, Exception | asyncio.CancelledError):
+                raise NoOutcome(type(error).__name__) from None
             return self._outcome_of(error, entry)  # whatever a vendor's client raises is this call's outcome
         return await self._settle(asked, result)
 

@@ -84,7 +84,9 @@ def raised_at(error: BaseException) -> str | None:
     return "{}:{}:{}".format(*theirs[-1]) if theirs else None
 
 
-def is_being_cancelled() -> bool:
-    """Is it this task that shall end, and not something that was awaited?"""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+def ends_us(error: BaseException) -> bool:
+    """Is it the worker that is to end? Some clients raise a CancelledError of their own."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)

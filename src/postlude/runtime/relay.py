@@ -212,7 +212,7 @@ class Relay:
         """Probe freed keys, then the hot read, then the due read: in this order a freed key is never overtaken."""
         if not self._may_read:
             return 0
-        await self._forgive()
+        await self.forgive()
         await self._probe()
         found = await self._read_pending(wanted) + await self._read_due(wanted)
         if found:
@@ -225,8 +225,8 @@ class Relay:
         if batch == 1 or self._delivering >= self.terms.parallel:
             await self._prefetch.fetch([one.event_id for one in self._intake.ready.next(max(PREFETCH, batch))])
 
-    async def _forgive(self) -> None:
-        """Attempts that began and were lost to an outage: this process is alive, so they did not kill it."""
+    async def forgive(self) -> None:
+        """Attempts that began and were lost to an outage or a stop: this process is alive, so they did not kill it."""
         if self._forgiven:
             await self._parts.settling.forgive(self.name, self._forgiven)
             self._forgiven = []

@@ -16,7 +16,7 @@ from postlude.ports.audit import AuditEntry
 from postlude.ports.calls import VERIFICATION
 from postlude.ports.destination import Entry
 from postlude.runtime.call_ends import CallEnds, Ending
-from postlude.runtime.faults import is_being_cancelled
+from postlude.runtime.faults import ends_us
 
 log = logging.getLogger("postlude.calls")
 
@@ -34,8 +34,8 @@ class Verifying:
         detail: dict[str, str | int | bool] = {"entry_id": entry_id, "resolver": self._registered.name}
         try:
             is_absent = await self._is_absent(unverified.ref)
-        except (Exception, asyncio.CancelledError) as error:  # a vendor that cannot say undoes nothing
-            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+        except BaseException as error:  # a vendor that cannot say undoes nothing
+            if ends_us(error):
                 raise
             is_absent = False
             detail["error"] = type(error).__name__
