@@ -89,6 +89,7 @@ def has_sealed_parts(spec: EventSpec) -> bool:
 
 def _shape(spec: EventSpec) -> Shape | None:
     if spec.sealed:
+        _require_clear(spec)
         return Shape([], is_sealed=True)
     try:
         shape = Shape([spec.cls])
@@ -97,13 +98,17 @@ def _shape(spec: EventSpec) -> Shape | None:
         return Shape([], is_unresolved=True)
     if not is_wanted:
         return None
+    _require_clear(spec)
+    return shape
+
+
+def _require_clear(spec: EventSpec) -> None:
     for name in (*((spec.key,) if spec.key else ()), *spec.subjects):
         if is_sealed_field(spec.cls, name):
             raise ConfigurationError(
                 f"{spec.cls.__qualname__}.{name} is sealed, and is stored in clear as the event's key or subject",
                 hint="Name a field that is not personal: an id of your own.",
             )
-    return shape
 
 
 def is_sealed_field(cls: type[Any], name: str) -> bool:
