@@ -10,6 +10,7 @@ import pytest
 
 from postlude import (
     Event,
+    KeyRing,
     Postlude,
     Sealed,
     Settings,
@@ -18,6 +19,7 @@ from postlude import (
 )
 from postlude.core.envelope import BrokerMessage
 from postlude.core.sealing import HEADER, TOKEN
+from postlude.errors import DatabaseUnavailable
 from tests.engine import query, until
 from tests.sealing import (
     Address,
@@ -25,6 +27,7 @@ from tests.sealing import (
     app_with,
     append,
     dead_codes,
+    key_of,
     ring,
     seal_of,
     stored,
@@ -82,6 +85,52 @@ async def test_a_consumer_knows_whom_a_whole_sealed_message_speaks_of(database: 
     async with producer, consumer:
         event_id = await append(producer, Told(who="ann"), subjects=())
         await producer.drain()
+        await _consumed(consumer, event_id)
+    ((subjects,),) = await query(url, "SELECT subjects FROM postlude_event")
+    assert subjects in (["ann"], '["ann"]')
+
+
+async def test_whoever_cannot_open_a_message_can_still_redact_whom_it_names(database: Any) -> None:
+    url = database.fresh()
+    producer, consumer = app_with(database.fresh(), ring("k1")), app_with(url, ring("k1"))
+    _consume(producer, consumer, [])
+    producer.route(SignedUp)
+    async with producer, consumer:
+        event_id = await append(producer, OF_ANN)  # sealed with the key of ann, which never leaves the database
+        await producer.drain()
+        await _consumed(consumer, event_id)
+        await consumer.drain()
+        (code,) = await dead_codes(consumer, event_id)
+        assert "privacy.key_unknown" in code
+        redacted = await consumer.privacy.redact("ann", actor="mira", reason="asked by mail")
+        assert (redacted.events, redacted.deliveries) == (1, 1)
+        assert (await stored(consumer, event_id)).payload == b"{}"
+
+
+async def test_a_message_waits_for_the_key_service_when_nobody_could_say_whom_it_names(database: Any) -> None:
+    @event(type="test.told", subjects=("who",), sealed=True)
+    class Told(Event):
+        who: str
+
+    is_down = True
+
+    def find(key_id: str) -> bytes:
+        if is_down:
+            raise OSError
+        return key_of(key_id)
+
+    url = database.fresh()
+    producer, consumer = app_with(database.fresh(), ring("k1")), app_with(url, KeyRing(find, active="k1"))
+    consumer._opened_brokers["default"] = producer.broker()
+    producer.route(Told)
+    consumer.on(Told, topic="events.test.told", consumer="c", name="h")(taking([]))
+    async with producer, consumer:
+        event_id = await append(producer, Told(who="ann"), subjects=())
+        await producer.drain()
+        with pytest.raises(DatabaseUnavailable, match="key ring"):
+            await consumer.run_once()
+        assert await query(url, "SELECT subjects FROM postlude_event") == []
+        is_down = False
         await _consumed(consumer, event_id)
     ((subjects,),) = await query(url, "SELECT subjects FROM postlude_event")
     assert subjects in (["ann"], '["ann"]')

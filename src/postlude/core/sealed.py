@@ -221,12 +221,22 @@ def _of_pydantic(cls: Any) -> dict[str, Any]:
     for name, field in cls.model_fields.items():
         wanted = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
         found[(by_alias and field.serialization_alias) or name] = wanted
-        for other in (name, field.alias, field.serialization_alias, *_accepted(field.validation_alias)):
-            if other is not None:  # as others may write it
-                found.setdefault(other, wanted)
+        for other in accepted_names(cls, name):  # as others may write it
+            found.setdefault(other, wanted)
     for name, computed in cls.model_computed_fields.items():
         found[(by_alias and computed.alias) or name] = computed.return_type
     return found
+
+
+def accepted_names(cls: Any, name: str) -> list[str]:
+    """What a field may be called on the wire, by its name in Python."""
+    if issubclass(cls, msgspec.Struct):
+        return [field.encode_name for field in msgspec.structs.fields(cls) if field.name == name]
+    if not hasattr(cls, "model_fields"):
+        return [name]
+    field = cls.model_fields[name]
+    others = (field.alias, field.serialization_alias, *_accepted(field.validation_alias))
+    return [name, *(other for other in others if other is not None)]
 
 
 def _accepted(alias: Any) -> list[str]:
