@@ -151,6 +151,27 @@ async def test_a_message_that_came_open_is_stored_sealed(database: Any) -> None:
     assert got == [OF_ANN]
 
 
+async def test_an_open_message_about_somebody_shredded_here_is_taken_and_never_opened(database: Any) -> None:
+    url = database.fresh()
+    producer, consumer = app_with(database.fresh(), ring("k1")), app_with(url, ring("c1"))
+    got: list[SignedUp] = []
+    for name in ("c", "d"):  # the second finds the event there, and cannot compare it
+        consumer.on(SignedUp, topic="events.test.signed_up", consumer=name, name=f"h-{name}")(taking(got))
+    consumer._opened_brokers["default"] = producer.broker()
+    producer.route(SignedUp, open_sealed=True)
+    async with producer, consumer:
+        await consumer.privacy.shred("ann", actor="mira", reason="asked by mail")
+        event_id = await append(producer, OF_ANN)
+        await producer.drain()
+        await _consumed(consumer, event_id)
+        await consumer.drain()
+        assert [("privacy.shredded" in code) for code in await dead_codes(consumer, event_id)] == [True, True]
+        assert (await consumer.privacy.redact("ann", actor="mira", reason="asked by mail")).events == 1
+    assert got == []
+    for (payload,) in await query(url, "SELECT payload FROM postlude_event"):
+        assert b"ann" not in bytes(payload)
+
+
 @pytest.mark.parametrize(
     ("version", "payload", "mails"), [(1, b'{"mail":"ann@x"}', ["ann@x"]), (2, b'{"email":"ann@x", and no JSON', [])]
 )

@@ -80,7 +80,7 @@ class Sealer:
 
     # ------------------------------------------------------------ sealing
 
-    async def seal(self, play: Play, prepared: Sequence[Prepared]) -> list[Prepared]:
+    async def seal(self, play: Play, prepared: Sequence[Prepared], *, from_afar: bool = False) -> list[Prepared]:
         seals: dict[int, Seal] = {}
         shapes: dict[int, Shape] = {}
         done = list(prepared)
@@ -102,7 +102,7 @@ class Sealer:
         came = {seal.subject for seal in seals.values() if seal.subject is not None}
         wrapped = await self._wrapped(play, set(names.values()), came)
         for place, shape in shapes.items():
-            done[place] = await self._sealed(done[place], shape, names.get(place), wrapped)
+            done[place] = await self._sealed(done[place], shape, names.get(place), wrapped, from_afar=from_afar)
         for place, seal in seals.items():
             done[place] = await self._received(done[place], seal, wrapped)
         return done
@@ -122,13 +122,19 @@ class Sealer:
         # A message of another version may have other names for what is sealed.
         return shape if one.version == one.seals.version else WHOLE
 
-    async def _sealed(self, one: Prepared, shape: Shape, subject: str | None, wrapped: Wrapped) -> Prepared:
+    async def _sealed(
+        self, one: Prepared, shape: Shape, subject: str | None, wrapped: Wrapped, *, from_afar: bool
+    ) -> Prepared:
         if subject is None:
             key_id, key = await self._ring.active()
             seal = Seal(scheme=SCHEME, key=key_id, paths=("",))
         else:
             seal = Seal(scheme=SCHEME, subject=subject, paths=("",))
-            key = await self._unwrapped(wrapped.get(subject))
+            if from_afar and (known := wrapped.get(subject)) is not None and known.is_shredded:
+                # Others do not know yet. It is taken, and nobody will ever open it: the key is kept nowhere.
+                one, key = replace(one, is_lost=True), cipher.new_key()
+            else:
+                key = await self._unwrapped(wrapped.get(subject))
         change = _sealing(seal, one.event_id, key)
         try:
             payload, paths = sealed(one.payload, shape, change)
