@@ -328,7 +328,7 @@ class Engine:
         return [one for maker in makers for one in maker.destinations(lending, lanes=lanes)]
 
     def _consumption(self) -> Consumption:
-        seal = self.outbox.seal
+        seal = partial(self.outbox.seal, from_afar=True)
         parts = AcceptingParts(self._installed, self.store.scripts, self._handles, self.transaction, seal)
         return Consumption(self._declared, self.store.receiving, parts, self._preparing)
 

@@ -10,6 +10,7 @@ import pytest
 
 from postlude import (
     Event,
+    KeyRing,
     Postlude,
     Sealed,
     Settings,
@@ -18,6 +19,7 @@ from postlude import (
 )
 from postlude.core.envelope import BrokerMessage
 from postlude.core.sealing import HEADER, TOKEN
+from postlude.errors import DatabaseUnavailable
 from tests.engine import query, until
 from tests.sealing import (
     Address,
@@ -25,6 +27,7 @@ from tests.sealing import (
     app_with,
     append,
     dead_codes,
+    key_of,
     ring,
     seal_of,
     stored,
@@ -87,6 +90,52 @@ async def test_a_consumer_knows_whom_a_whole_sealed_message_speaks_of(database: 
     assert subjects in (["ann"], '["ann"]')
 
 
+async def test_whoever_cannot_open_a_message_can_still_redact_whom_it_names(database: Any) -> None:
+    url = database.fresh()
+    producer, consumer = app_with(database.fresh(), ring("k1")), app_with(url, ring("k1"))
+    _consume(producer, consumer, [])
+    producer.route(SignedUp)
+    async with producer, consumer:
+        event_id = await append(producer, OF_ANN)  # sealed with the key of ann, which never leaves the database
+        await producer.drain()
+        await _consumed(consumer, event_id)
+        await consumer.drain()
+        (code,) = await dead_codes(consumer, event_id)
+        assert "privacy.key_unknown" in code
+        redacted = await consumer.privacy.redact("ann", actor="mira", reason="asked by mail")
+        assert (redacted.events, redacted.deliveries) == (1, 1)
+        assert (await stored(consumer, event_id)).payload == b"{}"
+
+
+async def test_a_message_waits_for_the_key_service_when_nobody_could_say_whom_it_names(database: Any) -> None:
+    @event(type="test.told", subjects=("who",), sealed=True)
+    class Told(Event):
+        who: str
+
+    is_down = True
+
+    def find(key_id: str) -> bytes:
+        if is_down:
+            raise OSError
+        return key_of(key_id)
+
+    url = database.fresh()
+    producer, consumer = app_with(database.fresh(), ring("k1")), app_with(url, KeyRing(find, active="k1"))
+    consumer._opened_brokers["default"] = producer.broker()
+    producer.route(Told)
+    consumer.on(Told, topic="events.test.told", consumer="c", name="h")(taking([]))
+    async with producer, consumer:
+        event_id = await append(producer, Told(who="ann"), subjects=())
+        await producer.drain()
+        with pytest.raises(DatabaseUnavailable, match="key ring"):
+            await consumer.run_once()
+        assert await query(url, "SELECT subjects FROM postlude_event") == []
+        is_down = False
+        await _consumed(consumer, event_id)
+    ((subjects,),) = await query(url, "SELECT subjects FROM postlude_event")
+    assert subjects in (["ann"], '["ann"]')
+
+
 async def test_a_message_that_came_open_is_stored_sealed(database: Any) -> None:
     producer, consumer = app_with(database.fresh(), ring("k1")), app_with(database.fresh(), ring("c1"))
     got: list[SignedUp] = []
@@ -100,6 +149,27 @@ async def test_a_message_that_came_open_is_stored_sealed(database: Any) -> None:
         assert b"ann@" not in (await stored(consumer, event_id)).payload
         await consumer.drain()
     assert got == [OF_ANN]
+
+
+async def test_an_open_message_about_somebody_shredded_here_is_taken_and_never_opened(database: Any) -> None:
+    url = database.fresh()
+    producer, consumer = app_with(database.fresh(), ring("k1")), app_with(url, ring("c1"))
+    got: list[SignedUp] = []
+    for name in ("c", "d"):  # the second finds the event there, and cannot compare it
+        consumer.on(SignedUp, topic="events.test.signed_up", consumer=name, name=f"h-{name}")(taking(got))
+    consumer._opened_brokers["default"] = producer.broker()
+    producer.route(SignedUp, open_sealed=True)
+    async with producer, consumer:
+        await consumer.privacy.shred("ann", actor="mira", reason="asked by mail")
+        event_id = await append(producer, OF_ANN)
+        await producer.drain()
+        await _consumed(consumer, event_id)
+        await consumer.drain()
+        assert [("privacy.shredded" in code) for code in await dead_codes(consumer, event_id)] == [True, True]
+        assert (await consumer.privacy.redact("ann", actor="mira", reason="asked by mail")).events == 1
+    assert got == []
+    for (payload,) in await query(url, "SELECT payload FROM postlude_event"):
+        assert b"ann" not in bytes(payload)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """Digests that mean the same content: keyed by another key, or by none."""
     seals: EventSpec | None = None
     """Its class, when something of it is sealed or may have to be."""
+    is_lost: bool = False
+    """Nobody can open it, so that it cannot be compared with what is stored under its id."""
 
     def is_as(self, digest: bytes | None) -> bool:
         """Is that the digest of the same content?"""

@@ -22,7 +22,7 @@ from postlude.ports.audit import AuditEntry
 from postlude.ports.calls import CORRECTIONS, HORIZON, SUBJECT, VERIFICATION
 from postlude.ports.destination import Entry, Terms
 from postlude.runtime.call_ends import CallEnds, CallParts, Ending
-from postlude.runtime.faults import Taken, fault_of, ends_us, is_transient
+from postlude.runtime.faults import Taken, ends_us, fault_of, is_transient
 from postlude.runtime.lending import CALL_MARGIN
 from postlude.runtime.pacing import Pace
 from postlude.runtime.verifying import Verifying
