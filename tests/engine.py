@@ -24,7 +24,7 @@ from postlude.testing.clock import ManualClock
 ONCE = {"max_attempts": 1, "base_delay_seconds": 0, "jitter_factor": 0}
 """A retry that is none."""
 LANES = 64
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds until something that should happen is taken for something that never does."""
 
 Condition: TypeAlias = Callable[[], bool | Awaitable[bool]]
@@ -39,8 +39,10 @@ class Noted(Event):
 
 
 def make_app(url: str, **settings: Any) -> Postlude:
-    """An app whose database clock the test moves, and whose retries wait for nothing unless the settings say so."""
+    """An app whose database clock the test moves, and whose retries wait for nothing unless the settings say so. No
+    handler runs into the limit on SQLite because its machine stands still."""
     settings.setdefault("retry", {"base_delay_seconds": 0, "jitter_factor": 0})
+    settings["handler"] = {"sqlite_limit": 20, **settings.get("handler", {})}
     options = Settings.load(environ={}, **settings)
     app = Postlude(url, broker="memory://", brokers={"other": "memory://"}, settings=options)
     app.clock = ManualClock()
@@ -134,7 +136,7 @@ async def connect(url: str) -> Any:
     """A driver's own connection, in autocommit."""
     if url.startswith("sqlite"):
         path = url.removeprefix("sqlite:///")
-        return sqlite3.connect(path, isolation_level=None, timeout=5)
+        return sqlite3.connect(path, isolation_level=None, timeout=30)
     return await asyncpg.connect(url.replace("+psycopg://", "://"))
 
 

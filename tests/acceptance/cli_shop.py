@@ -53,7 +53,7 @@ def shop_on(url: str) -> Postlude:
     @shop.on(OrderPlaced, name="wait", transactional=False)
     def wait(order: OrderPlaced) -> None:
         if order.product == HANG:
-            time.sleep(60)
+            time.sleep(600)  # longer than anybody waits for the process
 
     return shop
 
@@ -129,7 +129,7 @@ def start(*arguments: str, database: str = "", **env: str) -> subprocess.Popen[s
     )
 
 
-def finish(process: subprocess.Popen[str], timeout: float = 30) -> Answer:
+def finish(process: subprocess.Popen[str], timeout: float = 90) -> Answer:
     out, err = process.communicate(timeout=timeout)
     return Answer(process.returncode, out, err)
 

@@ -25,7 +25,7 @@ WORKER = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_three_workers_on_postgres(private_postgres, tmp_path, request) -> None:
     async def kill_postgres() -> None:
         private_postgres.kill()
@@ -51,7 +51,7 @@ async def test_three_workers_on_postgres(private_postgres, tmp_path, request) ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_two_workers_on_one_sqlite_file(tmp_path, request) -> None:
     url = f"sqlite:///{tmp_path / 'shop.db'}"
     fleet = Fleet(2, tmp_path, POSTLUDE_DATABASE=url, **WORKER)

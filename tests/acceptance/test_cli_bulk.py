@@ -57,7 +57,7 @@ def rows(url: str, sql: str) -> list[tuple[object, ...]]:
     return asyncio.run(query(url, sql))
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_requeue_that_is_killed_half_way_is_resumed_and_does_everything_once(url: str, ask) -> None:
     fill(url)
     with half_way(url) as is_half_way:
@@ -89,7 +89,7 @@ def test_a_requeue_that_is_killed_half_way_is_resumed_and_does_everything_once(u
     assert (again.code, again.json["changed"]) == (1, 0)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_discard_that_is_interrupted_says_how_to_go_on(any_postgres_url: str, capsys) -> None:
     url, run = any_postgres_url, InProcess(capsys)
     fill(url)

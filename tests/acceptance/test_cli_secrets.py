@@ -136,7 +136,7 @@ def test_run_shows_no_password(trouble: str, options: list[str], here: Path) -> 
     (here / "till.py").write_text(f"from postlude import Postlude\n{MODULES[trouble]}\n")
     environ = {**os.environ, "POSTLUDE_LOG__LEVEL": "debug"}
     command = [sys.executable, "-m", "postlude.cli.main", "run", "till:app", *options]
-    ran = subprocess.run(command, cwd=here, env=environ, capture_output=True, text=True, timeout=55, check=False)
+    ran = subprocess.run(command, cwd=here, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == (3 if trouble in UNREACHABLE else 2)
     assert ran.stderr
     assert MARK not in ran.stdout + ran.stderr

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from postlude import Event, Postlude, Settings, event
-from tests.acceptance.chaos_run import until
+from tests.acceptance.chaos_run import PATIENCE, until
 
 MANY = 300
 
@@ -35,21 +35,21 @@ async def test_a_prepared_transaction_that_outlives_the_server_is_delivered(priv
     await app.db.upgrade()
     async with app.worker():
         await append("before")
-        await until(lambda: has("before"), seconds=20)
+        await until(lambda: has("before"), seconds=PATIENCE)
         connection = await asyncpg.connect(private_postgres.dsn)
         await connection.execute("BEGIN")
         await app.outbox.append(connection, Noted(key="prepared"))
         await connection.execute("PREPARE TRANSACTION 'two phases'")
         await connection.close()
         await append("meanwhile")
-        await until(lambda: has("meanwhile"), seconds=20)
+        await until(lambda: has("meanwhile"), seconds=PATIENCE)
 
         private_postgres.restart()
         for when in ("after", "later"):
-            await until(lambda: append(when), seconds=20)  # noqa: B023 - awaited in this round
-            await until(lambda: has(when), seconds=20)  # noqa: B023
+            await until(lambda: append(when), seconds=PATIENCE)  # noqa: B023 - awaited in this round
+            await until(lambda: has(when), seconds=PATIENCE)  # noqa: B023
         connection = await asyncpg.connect(private_postgres.dsn)
         await connection.execute("COMMIT PREPARED 'two phases'")
         await connection.close()
-        await until(lambda: has("prepared", 1), seconds=20)
+        await until(lambda: has("prepared", 1), seconds=PATIENCE)
     await app.close()

@@ -17,7 +17,7 @@ THINGS = 30
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 async def test_a_poisonous_event_becomes_a_dead_letter_and_the_innocent_are_handled(any_postgres_url: str) -> None:
     await query(any_postgres_url, "CREATE TABLE done (key text)")
     app = Postlude(any_postgres_url)
@@ -57,6 +57,6 @@ async def _work_until_nothing_is_open(app: Postlude, url: str) -> int:
 
 
 def _start(url: str) -> subprocess.Popen[bytes]:
-    given = {"POSTLUDE_DATABASE": url, "POSTLUDE_LANE__LEASE": "1"}
+    given = {"POSTLUDE_DATABASE": url, "POSTLUDE_LANE__LEASE": "2"}
     command = [sys.executable, "-m", "postlude.cli.main", "run", "tests.acceptance.bomb_app:app"]
     return subprocess.Popen(command, env={**os.environ, **given}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

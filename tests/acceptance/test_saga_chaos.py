@@ -36,13 +36,13 @@ WORKER = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_three_workers_on_postgres(any_postgres_url, tmp_path, request) -> None:
     await run(any_postgres_url, tmp_path, request, workers=3, kills=12)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_two_workers_on_one_sqlite_file(sqlite_url, tmp_path, request) -> None:
     await run(sqlite_url, tmp_path, request, workers=2, kills=8)
 

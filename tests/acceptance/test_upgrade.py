@@ -114,7 +114,7 @@ async def check_books(app, sides, moved, called) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_old_and_new_workers_share_the_work_and_die_together(url, old, new) -> None:
     size, harms, count = ONE_FILE if url.startswith("sqlite") else A_SERVER
     harms = Random(SEED).sample(harms, len(harms))
@@ -165,7 +165,7 @@ async def test_old_and_new_workers_share_the_work_and_die_together(url, old, new
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_old_workers_go_on_with_what_new_ones_left_behind(url, old, new) -> None:
     """The way back: no step of the schema is undone, because old code does not mind a `pre` step that it does not know."""
     await new.do("db", "upgrade", "--phase", "pre")

@@ -27,13 +27,23 @@ from postlude.core.outcome import SENT, Failed, Fault, Rejected, Unavailable
 from postlude.errors import BadUrl, BrokerUnavailable, ConfigurationError
 from postlude.ports.broker import BrokerFeatures
 from postlude.testing.contracts.broker import BrokerContract
-from postlude.testing.contracts.broker_arrange import attempt, ids, joined, message, numbered, received, sent, some
+from postlude.testing.contracts.broker_arrange import (
+    attempt,
+    ids,
+    joined,
+    message,
+    numbered,
+    received,
+    sent,
+    sent_in_the_end,
+    some,
+)
 from postlude.testing.contracts.broker_receiving import BrokerReceiving
 from tests.engine import until
 from tools.nats import OWN, NatsServer, available
 
 IS_OWN = OWN in os.environ
-OPTIONS = {"stream": "contract", "subjects": ["*"], "ack_wait": 1.5}
+OPTIONS = {"stream": "contract", "subjects": ["*"], "ack_wait": 5}
 
 
 class OwnServer:
@@ -69,7 +79,7 @@ class OnNats:
     @pytest.fixture
     def make_broker(self, broker_server: Any) -> Callable[..., NatsBroker]:
         def make(**options: Any) -> NatsBroker:
-            return NatsBroker(broker_server.url, {"timeout": 5, **self.member_options, **options})
+            return NatsBroker(broker_server.url, {"timeout": 10, **self.member_options, **options})
 
         return make
 
@@ -125,7 +135,7 @@ class TestNatsBroker(OnNats, BrokerContract):
         await client.close()
 
     async def test_a_stream_that_is_required_and_missing_rejects(self, broker_server):
-        options = {"stream": "none", "create": False, "timeout": 5}
+        options = {"stream": "none", "create": False, "timeout": 10}
         async with closing(NatsBroker(broker_server.url, options)) as broker:
             outcomes = await broker.publish([message("there.is.none")])
             assert outcomes == [Rejected(Fault("NoStream", "nats.no_stream"))]
@@ -138,7 +148,7 @@ class TestNatsBroker(OnNats, BrokerContract):
         name = f"theirs-{uuid4().hex[:8]}"
         theirs = StreamConfig(name=name, subjects=[f"{name}.>"], max_msg_size=1000)
         await client.jetstream().add_stream(theirs)
-        options = {"stream": name, "subjects": ["ours.>"], "timeout": 5}
+        options = {"stream": name, "subjects": ["ours.>"], "timeout": 10}
         async with closing(NatsBroker(broker_server.url, options)) as broker:
             small, large = message(f"{name}.a"), message(f"{name}.a", payload=b"x" * 2000)
             outcomes = await broker.publish([small, large, message(f"{name}.a")])
@@ -150,7 +160,7 @@ class TestNatsBroker(OnNats, BrokerContract):
         other = f"{topic}-other"
         await sent(broker, [message(topic)])
         async with joined(broker, topic, group) as member:
-            await member.ack(await member.receive(10, 5))
+            await received(member, 1, self.patience, ack=True)
         async with broker.subscribe([topic, other], group) as member:
             await sent(broker, [message(other), message(topic)])
             come = await received(member, 2, self.patience, ack=True)
@@ -160,7 +170,7 @@ class TestNatsBroker(OnNats, BrokerContract):
     async def test_an_outage_leaves_no_traceback_and_no_task(self, server, make_broker, topic, group, caplog):
         before = asyncio.all_tasks()
         broker = make_broker(timeout=1)
-        await sent(broker, [message(topic)])
+        await sent_in_the_end(broker, [message(topic)], self.patience)
         async with joined(broker, topic, group) as member:
             await received(member, 1, self.patience, ack=True)
             server.kill()

@@ -27,7 +27,7 @@ from postlude.ports.broker import BrokerFeatures
 from postlude.testing.contracts.broker import BrokerContract
 from postlude.testing.contracts.broker_arrange import Ability, ids, joined, message, numbered, received, sent
 from postlude.testing.contracts.broker_receiving import BrokerReceiving
-from tests.engine import Noted, notes
+from tests.engine import PATIENCE, Noted, notes
 from tools.places import free_port
 from tools.redis import OWN
 
@@ -313,7 +313,7 @@ async def test_what_stands_in_the_url_does_not_break_reading(redis_server):
     async with joined(broker, topic, "g") as member:
         assert await member.receive(1, 0.2) == []
         await sent(broker, [message(topic, "k")])
-        assert [one.key for one in await received(member, 1, 20)] == ["k"]
+        assert [one.key for one in await received(member, 1, PATIENCE)] == ["k"]
     await broker.close()
 
 
@@ -333,7 +333,7 @@ def test_an_option_that_the_client_does_not_know_is_named():
 
 async def test_a_password_is_not_in_errors():
     broker = RedisBroker("redis://me:hunter2@127.0.0.1:1", {"timeout": 5})
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         (outcome,) = await broker.publish([message("t")])
         assert isinstance(outcome, Unavailable)
         async with joined(broker, "t", "g") as member:

@@ -35,7 +35,7 @@ from postlude.testing.contracts.broker_arrange import joined
 from tests.contract import test_kafka_broker, test_nats_broker
 from tests.engine import until
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 CAUSE = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
 MODES = pytest.mark.parametrize("mode", ["binary", "structured"])

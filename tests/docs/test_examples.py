@@ -277,6 +277,6 @@ def _states(folder: Path) -> list[tuple[str, str]]:
 def _run(command: list[str | Path], folder: Path, **environment: str) -> str:
     """What it prints. Warnings are errors, there too."""
     env = {**os.environ, **environment, "PYTHONWARNINGS": "error"}
-    ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=50, check=False)
+    ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout

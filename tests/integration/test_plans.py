@@ -21,7 +21,7 @@ from postlude.storage.postgres.store import PACKAGE
 from tests.databases import PostgresDatabases, PostgresTemplates, Server, finish
 
 # One process fills each server once.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 BACKLOG = 1_000_000
 LANES = 64

@@ -69,7 +69,7 @@ asyncio.run(main(sys.argv[1]))
 
 async def test_the_worker_runs_with_psycopg_alone(any_postgres_url: str) -> None:
     command = [sys.executable, "-c", ALONE, any_postgres_url]
-    ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, cwd=ROOT, timeout=50)
+    ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("['a'] ")
     assert ran.stderr == ""

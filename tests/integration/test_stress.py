@@ -240,14 +240,14 @@ ORDERED = pytest.mark.parametrize("ordered_failure", [True, False], ids=["ordere
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @ORDERED
 async def test_order_and_ownership_hold_together_on_sqlite(sqlite_url: str, ordered_failure: bool) -> None:
     await _stress(sqlite_url, "sqlite", ordered_failure=ordered_failure)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @ORDERED
 async def test_order_and_ownership_hold_together_on_postgres(any_postgres_url: str, ordered_failure: bool) -> None:
     await _stress(any_postgres_url, "postgres", ordered_failure=ordered_failure)

@@ -38,28 +38,28 @@ async def _until_marked(folder: Path, count: int) -> None:
 
 
 async def test_children_that_end_well_are_not_started_again(tmp_path: Path) -> None:
-    kept = Supervisor(_python(MARK, str(tmp_path)), 3, deadline=5)
+    kept = Supervisor(_python(MARK, str(tmp_path)), 3, deadline=30)
     assert await kept.run() == 0
     assert (_marks(tmp_path), kept.restarts) == (3, 0)
 
 
 async def test_a_crashed_child_comes_back(tmp_path: Path) -> None:
     crash_twice = MARK + "sys.exit(0 if len(os.listdir(sys.argv[1])) > 2 else 7)"
-    kept = Supervisor(_python(crash_twice, str(tmp_path)), 1, deadline=5)
+    kept = Supervisor(_python(crash_twice, str(tmp_path)), 1, deadline=30)
     assert await kept.run() == 0
     assert (_marks(tmp_path), kept.restarts) == (3, 2)
 
 
 async def test_a_child_that_refuses_to_start_ends_all(tmp_path: Path) -> None:
     first_refuses = MARK + "sys.exit(2) if len(os.listdir(sys.argv[1])) == 2 else time.sleep(60)"
-    kept = Supervisor(_python(first_refuses, str(tmp_path)), 2, deadline=5)
+    kept = Supervisor(_python(first_refuses, str(tmp_path)), 2, deadline=30)
     assert await kept.run() == 2
     assert kept.restarts == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_all(tmp_path: Path, number: signal.Signals) -> None:
-    running = asyncio.create_task(Supervisor(_python(MARK + "time.sleep(60)", str(tmp_path)), 2, deadline=5).run())
+    running = asyncio.create_task(Supervisor(_python(MARK + "time.sleep(60)", str(tmp_path)), 2, deadline=30).run())
     await _until_marked(tmp_path, 2)
     os.kill(os.getpid(), number)
     assert await running == 0

@@ -76,7 +76,7 @@ class BrokerUnderTest:
     tells_lag: ClassVar[bool] = True
     has_dead_end: ClassVar[bool] = False
     has_foreign: ClassVar[bool] = False
-    patience: ClassVar[float] = 20.0
+    patience: ClassVar[float] = 60.0
     member_options: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls, **given: Any) -> None:

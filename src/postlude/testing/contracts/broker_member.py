@@ -15,7 +15,7 @@ async def main(url: str, options: dict[str, Any], topic: str, group: str, count:
     broker = open_broker(url, options)
     await broker.open()
     async with joined(broker, topic, group) as member:
-        come = await received(member, count, patience=30)
+        come = await received(member, count, patience=60)
         print(json.dumps(ids(come)), flush=True)  # noqa: T201 - the parent reads it
         await asyncio.Event().wait()
 

@@ -79,7 +79,7 @@ class ResolverUnderTest:
 
     capabilities: ClassVar[frozenset[Capability]]
     abilities: ClassVar[frozenset[Ability]] = frozenset()
-    patience: ClassVar[float] = 20.0
+    patience: ClassVar[float] = 60.0
     moment: ClassVar[float] = 0.2
     _left_out: ClassVar[dict[str, frozenset[str]]] = {}
 
