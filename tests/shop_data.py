@@ -81,6 +81,7 @@ class Visit(Model):
     ip: Mapped[str | None]
 
 
+USERS = (1, 2, 3)
 KINDS_OF_DATABASE = [
     pytest.param("sqlite", marks=pytest.mark.sqlite),
     pytest.param(configured_servers()[0].name, marks=pytest.mark.postgres),
@@ -189,3 +190,11 @@ class Async(NamedTuple):
                 yield session
         finally:
             await engine.dispose()
+
+
+def dumped(url: str) -> dict[str, list[tuple[Any, ...]]]:
+    engine = engine_on(url)
+    with Session(engine) as session:
+        found = dump(session)
+    engine.dispose()
+    return found
