@@ -289,10 +289,12 @@ async def test_a_real_broker_carries_the_seal(sqlite_database: Any, rabbitmq_url
     got: list[SignedUp] = []
     producer.route(SignedUp, topic=topic)
     consumer.on(SignedUp, topic=topic, consumer=f"c-{topic}", name="h")(taking(got))
-    # The first try may come before the consumer has its queue.
-    async with producer, consumer, consumer.worker(), producer.worker():
+    async with producer, consumer:
+        await consumer.drain()  # from now on it has its queue
         await append(producer, ANN)
-        await until(lambda: got == [ANN])
+        await producer.drain()
+        async with consumer.worker():
+            await until(lambda: got == [ANN])
 
 
 def _consume(producer: Postlude, consumer: Postlude, got: list[Any]) -> None:
