@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -43,10 +43,14 @@ class SqliteDatabases:
     def fresh(self, *, schema: bool = True) -> str:
         path = self._folder / f"{uuid4().hex[:8]}.db"
         if schema:
-            # Not a file copy: that would miss what still stands in a write-ahead log.
-            with closing(sqlite3.connect(self._template)) as source, closing(sqlite3.connect(path)) as target:
-                source.backup(target)
+            copy_of(self._template, path)
         return f"sqlite:///{path}"
+
+
+def copy_of(template: Path, path: Path) -> None:
+    """Not a copy of the file: that would miss what still stands in a write-ahead log."""
+    with closing(sqlite3.connect(template)) as source, closing(sqlite3.connect(path)) as target:
+        source.backup(target)
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,10 @@ class PostgresDatabases:
         self._made: list[str] = []
 
     def fresh(self, *, schema: bool = True) -> str:
-        database = self.server.make(self._templates[self.server.name] if schema else "template0")
+        return self.copy_of(self._templates[self.server.name] if schema else "template0")
+
+    def copy_of(self, template: str) -> str:
+        database = self.server.make(template)
         self._made.append(database)
         return self.server.url(database)
 
@@ -115,13 +122,14 @@ class PostgresDatabases:
 class PostgresTemplates(dict[str, str]):
     """The name of a database with Postlude's schema, by server; made when a test first asks for it."""
 
-    def __init__(self, servers: Mapping[str, Server]) -> None:
+    def __init__(self, servers: Mapping[str, Server], install: Callable[[str], None] | None = None) -> None:
         self._servers = servers
+        self._install = install or install_schema
 
     def __missing__(self, name: str) -> str:
         server = self._servers[name]
         self[name] = server.make()
-        install_schema(server.url(self[name]))
+        self._install(server.url(self[name]))
         return self[name]
 
     def drop_all(self) -> None:
