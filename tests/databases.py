@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-import asyncpg
+import psycopg
 
 OWN = "POSTLUDE_TEST_POSTGRES"
 MAJORS = (16, 18, 15)
@@ -63,14 +63,7 @@ class Server:
 
     @cached_property
     def version(self) -> str:
-        async def ask() -> str:
-            connection = await asyncpg.connect(self.dsn)
-            try:
-                return str(await connection.fetchval("SHOW server_version")).split()[0]
-            finally:
-                await connection.close()
-
-        return finish(ask())
+        return str(self._administrator.info.parameter_status("server_version")).split()[0]
 
     def url(self, database: str) -> str:
         """The address of another database on the same server."""
@@ -78,15 +71,20 @@ class Server:
 
     def run(self, statement: str) -> None:
         """An administrator's statement, outside any transaction."""
+        try:
+            self._administrator.execute(statement.encode())
+        except BaseException:
+            self.close()  # whatever has interrupted it, the next one begins anew
+            raise
 
-        async def execute() -> None:
-            connection = await asyncpg.connect(self.dsn)
-            try:
-                await connection.execute(statement)
-            finally:
-                await connection.close()
+    @cached_property
+    def _administrator(self) -> psycopg.Connection:
+        """One for all tests of this process: a new session would cost as much as the database that it makes."""
+        return psycopg.connect(self.dsn, autocommit=True)
 
-        finish(execute())
+    def close(self) -> None:
+        if connection := self.__dict__.pop("_administrator", None):
+            connection.close()
 
     def make(self, template: str = "template0") -> str:
         name = f"postlude_test_{uuid4().hex[:12]}"
