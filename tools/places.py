@@ -16,8 +16,8 @@ from tools.processes import alive
 
 HOME = Path(__file__).resolve().parent.parent / ".dev"
 MEMORY = Path("/dev/shm")  # noqa: S108 - one folder in it is ours, and only if we own it
-ROOM = 4 * 1024**3
-"""Bytes that must be free in memory: the servers of a whole run take less than half."""
+ROOM = 6 * 1024**3
+"""Bytes that must be free in memory: the servers of a whole run take up to half of it."""
 
 
 def free_port() -> int:
