@@ -17,7 +17,6 @@ import typer
 from postlude.cli import (
     audit,
     db,
-    demo,
     destination,
     docs,
     doctor,
@@ -33,6 +32,7 @@ from postlude.cli import (
     saga,
     settings,
 )
+from postlude.cli.demo.play import demo
 from postlude.cli.options import AsJson
 from postlude.errors import (
     BrokerUnavailable,
@@ -75,7 +75,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
 )
 cli.command("run")(run.run)
-cli.command("demo")(demo.demo)
+cli.command("demo")(demo)
 cli.command("doctor")(doctor.doctor)
 cli.command("settings")(settings.settings)
 cli.add_typer(db.group, name="db")
