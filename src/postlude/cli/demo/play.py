@@ -22,8 +22,8 @@ from postlude.cli.demo.show import Progressing, progressing, show_books, show_de
 from postlude.cli.loading import using
 from postlude.cli.options import AsJson
 from postlude.insight.views import DeliveryView
-from postlude.redaction import redact, redacted
 from postlude.runtime.worker import Worker
+from postlude.secrecy import shown_url, without_secrets
 from postlude.settings import Settings
 
 POLL = 0.1
@@ -50,7 +50,7 @@ def demo(
         url = database or f"sqlite:///{folder}/shop.db"
         app = Postlude(url, broker="memory://", settings=settings)
         shop = Shop(app, orders)
-        where = "an embedded SQLite file" if database is None else redact(redacted(database))
+        where = "an embedded SQLite file" if database is None else without_secrets(shown_url(database))
         books = using(app, lambda _: _play(shop, where, show_letters=not json))
     if json:
         render.json({**msgspec.structs.asdict(books), "balanced": books.is_balanced})
