@@ -19,7 +19,7 @@ from postlude.ports.broker import Broker
 from postlude.ports.clock import Clock
 from postlude.ports.enlist import Adapter
 from postlude.ports.store import Store
-from postlude.redaction import redacted
+from postlude.secrecy import shown_url
 from postlude.settings import Settings
 from postlude.storage.postgres.urls import plain_url
 
@@ -45,7 +45,7 @@ def open_store(url: str, settings: Settings, clock: Clock) -> Store:
         pool = PoolOptions(settings.pool.min, settings.pool.max, settings.pool.command_timeout)
         driver = url.partition("://")[0].partition("+")[2].lower()
         return PostgresStore(plain_url(url), clock=clock, schema=settings.schema, pool=pool, driver=driver)
-    raise BadUrl(f"{redacted(url)} is not a database Postlude knows", hint=f"Use {DATABASES}.")
+    raise BadUrl(f"{shown_url(url)} is not a database Postlude knows", hint=f"Use {DATABASES}.")
 
 
 def open_broker(url: str, options: Mapping[str, Any] | None = None) -> Broker:
@@ -55,7 +55,7 @@ def open_broker(url: str, options: Mapping[str, Any] | None = None) -> Broker:
         _refuse_options(options)
         return _memory(url.partition("://")[2])
     if (opening := OPENINGS.get(scheme)) is None:
-        raise BadUrl(f"{redacted(url)} is not a broker Postlude knows", hint=f"Use {BROKERS}.")
+        raise BadUrl(f"{shown_url(url)} is not a broker Postlude knows", hint=f"Use {BROKERS}.")
     extra, module = opening
     try:
         adapter = module()
@@ -98,7 +98,7 @@ def adapters_of() -> Sequence[Adapter]:
 def _scheme(url: str, known: str) -> str:
     scheme, found, _ = url.partition("://")
     if not found or not scheme:
-        raise BadUrl(f"{redacted(url)!r} is not a URL", hint=f"Use {known}.")
+        raise BadUrl(f"{shown_url(url)!r} is not a URL", hint=f"Use {known}.")
     return scheme.partition("+")[0].lower()
 
 
@@ -107,7 +107,7 @@ def _path(url: str) -> str:
     _, _, rest = url.partition("://")
     path = rest.partition("?")[0]
     if not path.startswith("/"):
-        raise BadUrl(f"{redacted(url)!r} names a host, not a file", hint="Use three slashes: sqlite:///shop.db")
+        raise BadUrl(f"{shown_url(url)!r} names a host, not a file", hint="Use three slashes: sqlite:///shop.db")
     return unquote(path.removeprefix("/"))
 
 

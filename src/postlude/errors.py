@@ -52,7 +52,7 @@ from __future__ import annotations
 from typing import ClassVar
 from uuid import UUID
 
-from postlude.redaction import redact
+from postlude.secrecy import without_secrets
 
 
 class PostludeError(Exception):
@@ -62,8 +62,8 @@ class PostludeError(Exception):
     default_hint: ClassVar[str] = ""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(redact(message))
-        self.hint = self.default_hint if hint is None else redact(hint)
+        super().__init__(without_secrets(message))
+        self.hint = self.default_hint if hint is None else without_secrets(hint)
 
     def __str__(self) -> str:
         message = super().__str__()

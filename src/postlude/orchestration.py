@@ -16,9 +16,9 @@ from postlude.ports.store import Store
 from postlude.runtime.duties.duty import Duty
 from postlude.runtime.duties.stalls import Stalls
 from postlude.runtime.lending import LendingParts
-from postlude.runtime.saga import SagaDestination
-from postlude.runtime.saga_deciding import SagaParts
-from postlude.runtime.saga_steps import Steps
+from postlude.runtime.saga.deciding import SagaParts
+from postlude.runtime.saga.destination import SagaDestination
+from postlude.runtime.saga.steps import Steps
 from postlude.runtime.telling import Telling
 from postlude.saga.applying import Applying, Stuck
 from postlude.saga.service import SagaService, ServiceParts

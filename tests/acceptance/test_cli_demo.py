@@ -9,9 +9,9 @@ import signal
 import pytest
 
 from postlude.app import Postlude
-from postlude.cli import demo_shop, demo_tables
-from postlude.cli.demo_books import Books, close_books
-from postlude.cli.demo_shop import Shop
+from postlude.cli.demo import shop, tables
+from postlude.cli.demo.books import Books, close_books
+from postlude.cli.demo.shop import Shop
 from postlude.settings import Settings
 from tests.acceptance.cli_shop import Answer, end, finish, postlude, start
 from tests.engine import query, until
@@ -58,7 +58,7 @@ def test_demo_keeps_off_a_schema_that_is_not_its_own(any_postgres_url: str) -> N
 
 def test_demo_replaces_what_a_killed_demo_left(any_postgres_url: str) -> None:
     asyncio.run(query(any_postgres_url, "CREATE SCHEMA postlude_demo"))
-    asyncio.run(query(any_postgres_url, f"COMMENT ON SCHEMA postlude_demo IS '{demo_tables.MARK}'"))
+    asyncio.run(query(any_postgres_url, f"COMMENT ON SCHEMA postlude_demo IS '{tables.MARK}'"))
     asyncio.run(query(any_postgres_url, "CREATE TABLE postlude_demo.demo_order (old text)"))
     _check(postlude("demo", "--json", "--orders", "4", "--database", any_postgres_url), 4)
 
@@ -98,7 +98,7 @@ def test_a_server_that_cannot_be_reached_is_said_without_the_password(options: l
 @pytest.fixture
 def settled_shop(tmp_path, monkeypatch):
     """A function that runs the shop to its end in this process, then spoils something, then closes the books."""
-    monkeypatch.setattr(demo_shop, "SELLING", 0.1)
+    monkeypatch.setattr(shop, "SELLING", 0.1)
 
     async def play(spoil: str) -> Books:
         settings = Settings.load({}, tmp_path, retry={"base_delay_seconds": 0})
@@ -106,11 +106,11 @@ def settled_shop(tmp_path, monkeypatch):
         try:
             shop = Shop(app, 6)
             shop.bug_is_fixed = True
-            await demo_tables.prepare(app)
+            await tables.prepare(app)
             await shop.sell()
             await app.drain()
             async with app.transaction() as tx:
-                await demo_tables.run_sql(tx, spoil)
+                await tables.run_sql(tx, spoil)
             return await close_books(app, 1.0)
         finally:
             await app.close()

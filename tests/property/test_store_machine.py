@@ -123,7 +123,7 @@ class Engine:
         await self.worker.tick()
         await self.worker._watch.look()
         relay = self.worker.relays["default"]
-        relay._next_due = relay._next_sweep = relay._breaker._until = 0.0
+        relay._reader.next_due = relay._reader._next_sweep = relay._breaker._until = 0.0
         await relay._read()
         relay._launch()
         await self.rest()

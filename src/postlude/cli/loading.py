@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from postlude.app import Postlude
 from postlude.errors import ConfigurationError, DatabaseUnavailable, PostludeError, SchemaMissing
-from postlude.redaction import redacted
+from postlude.secrecy import shown_url
 from postlude.settings import Settings
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ def _name_of(database: str, app: Postlude) -> str:
     """With an app, a database is one of its own, by name."""
     if database not in app.databases:
         raise ConfigurationError(
-            f"the app has no database named {redacted(database)!r}",
+            f"the app has no database named {shown_url(database)!r}",
             hint=f"It has: {', '.join(app.databases)}. A URL is for commands without --app.",
         )
     return database

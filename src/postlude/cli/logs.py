@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from postlude.redaction import redact
+from postlude.secrecy import without_secrets
 from postlude.settings import LogSettings
 
 PLAIN = "%(asctime)s %(levelname)-7s [%(process)d] %(name)s: %(message)s"
@@ -16,7 +16,7 @@ PLAIN = "%(asctime)s %(levelname)-7s [%(process)d] %(name)s: %(message)s"
 
 class PlainFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return redact(super().format(record))
+        return without_secrets(super().format(record))
 
 
 class JsonFormatter(logging.Formatter):
@@ -28,10 +28,10 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "process": record.process,
             "logger": record.name,
-            "message": redact(record.getMessage()),
+            "message": without_secrets(record.getMessage()),
         }
         if record.exc_info:
-            line["exception"] = redact(self.formatException(record.exc_info))
+            line["exception"] = without_secrets(self.formatException(record.exc_info))
         return msgspec.json.encode(line).decode()
 
 

@@ -17,7 +17,6 @@ import typer
 from postlude.cli import (
     audit,
     db,
-    demo,
     destination,
     docs,
     doctor,
@@ -33,6 +32,7 @@ from postlude.cli import (
     saga,
     settings,
 )
+from postlude.cli.demo.play import demo
 from postlude.cli.options import AsJson
 from postlude.errors import (
     BrokerUnavailable,
@@ -46,7 +46,7 @@ from postlude.errors import (
     PostludeError,
     SettingsError,
 )
-from postlude.redaction import redact
+from postlude.secrecy import without_secrets
 
 FINE, TROUBLE, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 DRIVERS = frozenset({"asyncpg", "psycopg", "sqlite3"})
@@ -75,7 +75,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
 )
 cli.command("run")(run.run)
-cli.command("demo")(demo.demo)
+cli.command("demo")(demo)
 cli.command("doctor")(doctor.doctor)
 cli.command("settings")(settings.settings)
 cli.add_typer(db.group, name="db")
@@ -146,7 +146,7 @@ def next_command(error: PostludeError, arguments: Sequence[str]) -> str | None:
 
 def _where(arguments: Sequence[str]) -> list[str]:
     given = [word for pair in itertools.pairwise(arguments) if pair[0] in {"--app", "--database"} for word in pair]
-    return given if all(redact(word) == word for word in given) else []
+    return given if all(without_secrets(word) == word for word in given) else []
 
 
 def _unforeseen(error: Exception, *, as_json: bool) -> int:
@@ -157,12 +157,12 @@ def _unforeseen(error: Exception, *, as_json: bool) -> int:
         render.error("database.refused", f"{type(error).__name__}: {error}", hint, as_json=as_json)
         return TROUBLE
     if complaint is None:
-        sys.stderr.write(redact(traceback.format_exc()))
+        sys.stderr.write(without_secrets(traceback.format_exc()))
         if as_json:
             render.error("unforeseen", f"{type(error).__name__}: {error}", "Please report this.", as_json=True)
         return TROUBLE
     if isinstance(message := getattr(error, "message", None), str):
-        error.message = redact(message)  # type: ignore[attr-defined]  # it repeats what was typed, URLs too
+        error.message = without_secrets(message)  # type: ignore[attr-defined]  # it repeats what was typed, URLs too
     if as_json:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "postlude"

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from postlude.redaction import redact
+from postlude.secrecy import without_secrets
 
 PIPED_WIDTH = 200
 """Nobody sees a terminal there, so tables need not be cut to 80 columns."""
@@ -160,7 +160,7 @@ def age_text(seconds: float) -> str:
 
 def error(code: str, message: str, hint: str, *, as_json: bool, next_command: str | None = None) -> None:
     """An error: a JSON object on stdout for programs; message, hint and what to type next on stderr for people."""
-    message, hint = redact(message), redact(hint)
+    message, hint = without_secrets(message), without_secrets(hint)
     if as_json:
         following = {} if next_command is None else {"next": next_command}
         json({"error": {"code": code, "message": message, "hint": hint, **following}})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from uuid import UUID
 
 from postlude.core.delivery import Delivery, Fence
@@ -20,16 +20,11 @@ from postlude.ports.ownership import OwnedLane
 from postlude.runtime.batch import RETRY_FIRST, RETRY_LONGEST, Batch, RelayParts, Way
 from postlude.runtime.breaker import Breaker
 from postlude.runtime.prefetch import Prefetch
+from postlude.runtime.reader import DUE_IDLE, Reader, Wanted
 
 log = logging.getLogger("postlude.relay")
 
-DUE_EVERY = 0.05
-DUE_IDLE = 0.5
-"""How often to look for due work: often while some is known to wait, else now and then."""
-SWEEP_EVERY = 1.0
-PROBE = 1000
 PREFETCH = 64
-Wanted = Callable[[Delivery], bool]
 
 
 def everything(_: Delivery) -> bool:
@@ -53,6 +48,7 @@ class Relay:
             commits_first=self.terms.claim_for is not None,
             turn=parts.turn,
         )
+        self._reader = Reader(self.terms, self._intake, lambda: self.lanes, parts)
         self._breaker = Breaker()
         self._prefetch = Prefetch(parts.reading, max(PREFETCH, self.terms.batch))
         self._way = Way(destination, self._intake, self._breaker, self._prefetch, parts)
@@ -62,9 +58,6 @@ class Relay:
         self._tasks: dict[asyncio.Task[None], Batch] = {}
         self._delivering = 0
         self._wake = asyncio.Event()
-        self._next_due = 0.0
-        self._next_sweep = 0.0
-        self._due_interval = DUE_EVERY
         self._stopping = False
         self._goes_on = False
         self._forgiven: list[int] = []
@@ -82,7 +75,7 @@ class Relay:
             self.epochs[lane.lane] = lane.epoch
             self._intake.own(lane.lane, lane.cautious_to)
         if lanes:
-            self._next_due = 0.0
+            self._reader.look_at_once()
             self._wake.set()
 
     def disown(self, lanes: set[int]) -> None:
@@ -115,13 +108,13 @@ class Relay:
         if pending:
             self._intake.floors.flag(lane, priority, since)
         else:
-            self._due_interval = DUE_EVERY
+            self._reader.look_often()
         self._wake.set()
 
     def flag_all(self) -> None:
         """Rows may have appeared anywhere."""
         self._intake.floors.flag_all()
-        self._next_due = 0.0
+        self._reader.look_at_once()
         self._wake.set()
 
     def is_hung(self, now: float) -> bool:
@@ -161,7 +154,7 @@ class Relay:
 
         self._intake.reread_all()
         while True:
-            self._next_due = 0.0
+            self._reader.look_at_once()
             found = await self._read(wanted)
             self._launch()
             if self._tasks:
@@ -191,7 +184,7 @@ class Relay:
             await asyncio.sleep(0)
             return
         now = self._parts.clock.monotonic()
-        timeout = max(0.001, self._next_due - now) if self._may_read else self._breaker.wait(now) or DUE_IDLE
+        timeout = max(0.001, self._reader.next_due - now) if self._may_read else self._breaker.wait(now) or DUE_IDLE
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):  # wait_for of Python 3.11 may swallow a cancellation
                 await self._wake.wait()
@@ -209,12 +202,10 @@ class Relay:
         return self._intake.ready.startable < self.terms.batch * self.terms.parallel
 
     async def _read(self, wanted: Wanted = everything) -> int:
-        """Probe freed keys, then the hot read, then the due read: in this order a freed key is never overtaken."""
         if not self._may_read:
             return 0
         await self.forgive()
-        await self._probe()
-        found = await self._read_pending(wanted) + await self._read_due(wanted)
+        found = await self._reader.read(wanted)
         if found:
             await self._fetch_ahead()
         return found
@@ -230,48 +221,6 @@ class Relay:
         if self._forgiven:
             await self._parts.settling.forgive(self.name, self._forgiven)
             self._forgiven = []
-
-    async def _probe(self) -> None:
-        now = self._parts.clock.monotonic()
-        sweep = now >= self._next_sweep
-        if sweep:
-            self._next_sweep = now + SWEEP_EVERY
-        suspects = self._intake.suspects(all_keys=sweep)
-        for start in range(0, len(suspects), PROBE):
-            self._intake.freed(await self._parts.reading.freed(self.name, suspects[start : start + PROBE]))
-
-    async def _read_pending(self, wanted: Wanted) -> int:
-        intake, stable = self._intake, self._parts.horizon.stable
-        tracks, limit = intake.floors.plan(self.terms.batch * self.terms.parallel)
-        if not tracks:
-            return 0
-        intake.begin()
-        try:
-            rows = await self._parts.reading.read_pending(self.name, tracks, limit)
-        except BaseException:
-            intake.floors.unread(tracks)
-            raise
-        accepted = intake.accept(rows, wanted)
-        intake.came_back(tracks, rows, limit, stable)
-        intake.floors.progress(len(rows), accepted)
-        return accepted
-
-    async def _read_due(self, wanted: Wanted) -> int:
-        if self._parts.clock.monotonic() < self._next_due:
-            return 0
-        self._intake.wake_postponed()
-        lanes = sorted(self.lanes)
-        limit = max(1, self.terms.batch * self.terms.parallel // max(1, len(lanes)))
-        self._intake.begin()
-        rows = await self._parts.reading.read_due(self.name, lanes, limit, self._intake.waiting_due)
-        self._due_interval = DUE_EVERY if rows else min(self._due_interval * 1.5, DUE_IDLE)
-        self._next_due = self._parts.clock.monotonic() + self._due_interval
-        held = len(self._intake.blocked.due)
-        accepted = self._intake.accept(rows, wanted)
-        waiting = len(self._intake.blocked.due) - held
-        if waiting:
-            self._next_due = 0.0  # what waits for its key is left out from now on: look behind it at once
-        return accepted + waiting
 
     # ------------------------------------------------------------ delivering
 
@@ -297,7 +246,7 @@ class Relay:
             finally:
                 self.tried += batch.tried
                 self._delivering -= 1
-                self._due_interval = DUE_EVERY
+                self._reader.look_often()
                 self._wake.set()
             self._go_on(batch)
             await batch.settle()

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from postlude.redaction import MASK, redact, redacted
+from postlude.secrecy import MASK, shown_url, without_secrets
 from postlude.settings.units import Unit
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://.*", re.IGNORECASE | re.DOTALL)
@@ -80,7 +80,7 @@ def shown(value: Any, kind: Kind) -> Any:
         return MASK
     if not isinstance(value, str):
         return value
-    return redacted(value) if kind.form in ("database", "broker") else redact(value)
+    return shown_url(value) if kind.form in ("database", "broker") else without_secrets(value)
 
 
 def readable(value: Any, kind: Kind) -> str:

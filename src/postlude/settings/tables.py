@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from postlude.core.retry import Retry
-from postlude.redaction import MASK, is_secret, redact
+from postlude.secrecy import MASK, is_secret, without_secrets
 from postlude.settings.keys import spelled
 from postlude.settings.kinds import Kind, shown, taken_apart
 from postlude.settings.units import BYTES, DAYS, HOURS, MILLISECONDS, SECONDS
@@ -216,7 +216,7 @@ def option_shown(name: str, value: Any) -> Any:
         return MASK
     if isinstance(value, dict):
         return {inner: option_shown(inner, one) for inner, one in value.items()}
-    return redact(value) if isinstance(value, str) else value
+    return without_secrets(value) if isinstance(value, str) else value
 
 
 def _without_secrets(value: Any, annotation: Any) -> Any:

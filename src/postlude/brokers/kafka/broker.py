@@ -17,7 +17,7 @@ from postlude.core.envelope import BrokerMessage
 from postlude.core.outcome import HELD, Outcome
 from postlude.errors import BrokerUnavailable
 from postlude.ports.broker import BrokerFeatures, Start
-from postlude.redaction import redacted
+from postlude.secrecy import shown_url
 
 TIMEOUT = 10.0
 DEFAULTS: Mapping[str, Any] = {"max_batch_size": 262_144, "max_request_size": 1_048_576}
@@ -35,7 +35,7 @@ class KafkaBroker:
         urls.check(own)
         given = {**DEFAULTS, "request_timeout_ms": int(self._timeout * 1000), **urls.connection(url), **own}
         urls.check_compression(given)
-        self._name = redacted(url)
+        self._name = shown_url(url)
         self._given = given
         self._producers = Producers(self._name, urls.producing(given))
         self._calls: set[asyncio.Future[None]] = set()

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, codec
 
 from postlude.errors import BadUrl, ConfigurationError, MissingExtra
-from postlude.redaction import redacted
+from postlude.secrecy import shown_url
 
 FORM = "kafka://user:password@host:9092,host2:9092?security=SASL_SSL&mechanism=SCRAM-SHA-256"
 SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -50,7 +50,7 @@ def connection(url: str) -> dict[str, Any]:
     words = dict(parse_qsl(query, keep_blank_values=True))
     if unknown := sorted(set(words) - WORDS):
         raise BadUrl(
-            f"{redacted(url)} says {unknown[0]!r}, which is not known of Kafka",
+            f"{shown_url(url)} says {unknown[0]!r}, which is not known of Kafka",
             hint=f"Known are {', '.join(sorted(WORDS))}; give everything else as options of the broker.",
         )
     given: dict[str, Any] = {"bootstrap_servers": _servers(url, hosts)}
@@ -58,14 +58,14 @@ def connection(url: str) -> dict[str, Any]:
     mechanism = words.get("mechanism", "PLAIN").upper()
     if security not in SECURITY or mechanism not in MECHANISMS:
         raise BadUrl(
-            f"{redacted(url)}: security or mechanism is not known",
+            f"{shown_url(url)}: security or mechanism is not known",
             hint=f"security is one of {', '.join(SECURITY)}; mechanism one of {', '.join(MECHANISMS)}.",
         )
     given["security_protocol"] = security
     if security.startswith("SASL"):
         user, colon, password = login.partition(":")
         if not colon:
-            raise BadUrl(f"{redacted(url)} has no user and password for {security}", hint=f"Use {FORM}.")
+            raise BadUrl(f"{shown_url(url)} has no user and password for {security}", hint=f"Use {FORM}.")
         given |= {
             "sasl_mechanism": mechanism,
             "sasl_plain_username": unquote(user),
@@ -111,7 +111,7 @@ def check_compression(given: Mapping[str, Any]) -> None:
 def _servers(url: str, hosts: str) -> list[str]:
     servers = [host if host.rpartition(":")[2].isdigit() else f"{host}:9092" for host in hosts.split(",") if host]
     if not servers or "/" in hosts:
-        raise BadUrl(f"{redacted(url)} does not name hosts only", hint=f"Use {FORM}.")
+        raise BadUrl(f"{shown_url(url)} does not name hosts only", hint=f"Use {FORM}.")
     return servers
 
 
@@ -128,5 +128,5 @@ def _context(url: str, words: Mapping[str, str]) -> ssl.SSLContext:
         if "cert" in words:
             context.load_cert_chain(words["cert"], words.get("key"))
     except OSError as error:  # ssl.SSLError is one
-        raise BadUrl(f"{redacted(url)}: a certificate cannot be read", hint="See ca, cert and key in it.") from error
+        raise BadUrl(f"{shown_url(url)}: a certificate cannot be read", hint="See ca, cert and key in it.") from error
     return context

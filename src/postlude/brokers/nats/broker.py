@@ -19,7 +19,7 @@ from postlude.core.envelope import BrokerMessage
 from postlude.core.outcome import SENT, Outcome
 from postlude.errors import BrokerUnavailable
 from postlude.ports.broker import BrokerFeatures, Start
-from postlude.redaction import redacted
+from postlude.secrecy import shown_url
 
 
 class NatsBroker:
@@ -30,7 +30,7 @@ class NatsBroker:
         self.features = BrokerFeatures(ordered_by_key=self._own.single_active, native_dedup=True)
         self._servers, login = servers_of(url)
         self._given = {**login, **given}
-        self._name = redacted(url)
+        self._name = shown_url(url)
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
         self._calls: set[asyncio.Future[None]] = set()

@@ -12,7 +12,7 @@ import msgspec
 from nats.aio.client import Client
 
 from postlude.errors import BadUrl, ConfigurationError
-from postlude.redaction import redacted
+from postlude.secrecy import shown_url
 
 FORM = "nats://user:password@host:4222,host2:4222 or nats+tls://token@host"
 WORDS = frozenset({"ca", "cert", "key"})
@@ -81,11 +81,11 @@ def servers_of(url: str) -> tuple[list[str], dict[str, Any]]:
     words = dict(parse_qsl(query, keep_blank_values=True))
     if unknown := sorted(set(words) - WORDS):
         raise BadUrl(
-            f"{redacted(url)} says {unknown[0]!r}, which is not known of NATS",
+            f"{shown_url(url)} says {unknown[0]!r}, which is not known of NATS",
             hint=f"Known are {', '.join(sorted(WORDS))}; give everything else as options of the broker.",
         )
     if not hosts or "/" in hosts:
-        raise BadUrl(f"{redacted(url)} does not name hosts only", hint=f"Use {FORM}.")
+        raise BadUrl(f"{shown_url(url)} does not name hosts only", hint=f"Use {FORM}.")
     given: dict[str, Any] = {}
     if at:
         user, colon, password = login.partition(":")
@@ -101,5 +101,5 @@ def _context(url: str, words: Mapping[str, str]) -> ssl.SSLContext:
         if "cert" in words:
             context.load_cert_chain(words["cert"], words.get("key"))
     except OSError as error:  # ssl.SSLError is one
-        raise BadUrl(f"{redacted(url)}: a certificate cannot be read", hint="See ca, cert and key in it.") from error
+        raise BadUrl(f"{shown_url(url)}: a certificate cannot be read", hint="See ca, cert and key in it.") from error
     return context

@@ -9,7 +9,7 @@ import msgspec
 from yarl import URL
 
 from postlude.errors import BadUrl, SettingsError
-from postlude.redaction import redacted
+from postlude.secrecy import shown_url
 
 CLIENT = frozenset({"name", "auth", "cafile", "capath", "cadata", "certfile", "keyfile", "no_verify_ssl"})
 """Options of the client that stand in the query of a URL."""
@@ -50,7 +50,7 @@ def target(url: str, given: Mapping[str, Any]) -> Target:
     except ValueError:
         host = None
     if not host or parsed.scheme not in ("amqp", "amqps"):
-        raise BadUrl(f"{redacted(url)} is not the URL of a RabbitMQ", hint="Use amqp://user:password@host:5672/vhost.")
+        raise BadUrl(f"{shown_url(url)} is not the URL of a RabbitMQ", hint="Use amqp://user:password@host:5672/vhost.")
     merged: dict[str, Any] = {**parsed.query, **given}
     context = merged.pop("ssl_context", None)
     client = {name: str(merged.pop(name)) for name in sorted(CLIENT & merged.keys())}
@@ -60,4 +60,4 @@ def target(url: str, given: Mapping[str, Any]) -> Target:
         known = ", ".join(sorted({*RabbitmqOptions.__struct_fields__, *CLIENT, "ssl_context"}))
         raise SettingsError(f"options of RabbitMQ: {error}", hint=f"There are {known}.") from None
     query = {"name": "postlude", **client, "heartbeat": str(options.heartbeat)}
-    return Target(parsed.with_query(query), redacted(url), options, context)
+    return Target(parsed.with_query(query), shown_url(url), options, context)

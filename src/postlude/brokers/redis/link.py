@@ -13,7 +13,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from postlude.brokers.redis.faults import word_of
 from postlude.errors import BadUrl, BrokerUnavailable, ConfigurationError
-from postlude.redaction import redacted
+from postlude.secrecy import shown_url
 
 Command = Sequence[str | bytes | int]
 
@@ -33,7 +33,7 @@ class Link:
             self._pool = ConnectionPool.from_url(url, **{"socket_connect_timeout": timeout, **options, **own})
         except ValueError as error:
             hint = "Use redis://user:password@host:6379/0"
-            raise BadUrl(f"{redacted(url)} is not a URL of Redis", hint=hint) from error
+            raise BadUrl(f"{shown_url(url)} is not a URL of Redis", hint=hint) from error
         self._pool.connection_kwargs.update(own)  # again: what stands in the URL has won over it
         try:
             self._pool.connection_class(**self._pool.connection_kwargs)  # connects nothing, and knows its options
@@ -69,7 +69,7 @@ class Link:
 
     def unavailable(self, error: BaseException) -> BrokerUnavailable:
         said = str(error) or f"no answer within {self._timeout:g} s"
-        return BrokerUnavailable(f"{redacted(self._url)}: {word_of(error)}: {said}")
+        return BrokerUnavailable(f"{shown_url(self._url)}: {word_of(error)}: {said}")
 
     async def close(self) -> None:
         """Whoever waits for an answer is told that the connection is gone."""

@@ -17,6 +17,7 @@ from postlude.ports.settling import Child
 from postlude.ports.trace import trace_id
 from postlude.storage.postgres.connection import Database
 from postlude.storage.postgres.records import BURIED
+from postlude.storage.postgres.rows import children as children_of
 from postlude.storage.postgres.rows import event
 
 MOST_AT_ONCE = 16_000
@@ -93,14 +94,7 @@ class PostgresOperations:
     async def replay(
         self, operation: Operation, page: OperationPage, children: Sequence[Child]
     ) -> Sequence[UUID] | None:
-        found = await self._database.fetch(
-            "replay",
-            event_ids=[child.event_id for child in children],
-            lanes=[child.lane for child in children],
-            keys=[child.key for child in children],
-            destinations=[child.destination for child in children],
-            **_step(operation, page),
-        )
+        found = await self._database.fetch("replay", **children_of(children), **_step(operation, page))
         return _changed(found)
 
     async def reseal(

@@ -100,16 +100,8 @@ class PostgresOperating:
         return list(dict.fromkeys(row[0] for row in found))
 
     async def replay(self, children: Sequence[Child], *, actor: str, reason: str) -> list[UUID]:
-        found = await self._database.fetch(
-            "replay",
-            event_ids=[child.event_id for child in children],
-            lanes=[child.lane for child in children],
-            keys=[child.key for child in children],
-            destinations=[child.destination for child in children],
-            actor=actor,
-            reason=reason,
-            **{**BY_IDS, "trace_id": trace_id()},
-        )
+        said = {"actor": actor, "reason": reason, "trace_id": trace_id()}
+        found = await self._database.fetch("replay", **{**BY_IDS, **rows.children(children), **said})
         return [row[0] for row in found]
 
     async def pause(self, destination: str, *, actor: str, reason: str) -> bool:

@@ -1,13 +1,14 @@
-"""Rows to records."""
+"""Rows to records, and records to the arrays that PostgreSQL takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from postlude.core.delivery import Delivery, Fence, StoredEvent
 from postlude.core.envelope import stored_headers
 from postlude.core.lifecycle import Status
+from postlude.ports.settling import Child
 
 _STATUS = {str(status): status for status in Status}
 
@@ -62,4 +63,14 @@ def fenced(fence: Fence, delivery: Delivery) -> dict[str, Any] | None:
         "seq": delivery.seq,
         "status": delivery.status.value,
         "attempts": delivery.attempts,
+    }
+
+
+def children(given: Sequence[Child]) -> dict[str, Any]:
+    """New deliveries of stored events, as arrays."""
+    return {
+        "event_ids": [child.event_id for child in given],
+        "destinations": [child.destination for child in given],
+        "lanes": [child.lane for child in given],
+        "keys": [child.key for child in given],
     }

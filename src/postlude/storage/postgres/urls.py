@@ -9,7 +9,7 @@ import re
 from urllib.parse import urlsplit
 
 from postlude.errors import BadUrl
-from postlude.redaction import redacted
+from postlude.secrecy import shown_url
 
 ESCAPING = "postgresql://user:password@host:5432/database; in a password write / as %2F, ? as %3F, # as %23, @ as %40."
 _LONE_PERCENT = re.compile("%(?![0-9a-fA-F]{2})")
@@ -24,9 +24,9 @@ def plain_url(url: str) -> str:
     behind = rest[len(place) :]
     path, _, query = behind.partition("#")[0].partition("?")
     if not all(map(_is_host, hosts.split(","))) or "@" in path:
-        raise BadUrl(f"host or port in {redacted(url)} cannot be read", hint=ESCAPING)
+        raise BadUrl(f"host or port in {shown_url(url)} cannot be read", hint=ESCAPING)
     if "%00" in rest or not _is_query(query) or not _is_split(rest):
-        raise BadUrl(f"{redacted(url)} cannot be read", hint=ESCAPING)
+        raise BadUrl(f"{shown_url(url)} cannot be read", hint=ESCAPING)
     escaped = f"{user.replace('@', '%40')}{at}{hosts}{behind}".replace(" ", "%20")
     return f"postgresql://{_LONE_PERCENT.sub('%25', escaped)}"
 

@@ -13,14 +13,14 @@ _SAID = re.compile(rf"(?<!\w)({_WORD}=)('[^']*'|\"[^\"]*\"|[^\s&'\",;)]+)", re.I
 _NAME = re.compile(rf"{_WORD}|\w*credentials?", re.IGNORECASE)
 
 
-def redact(text: str) -> str:
+def without_secrets(text: str) -> str:
     """The text without passwords, wherever a URL stands in it."""
     if "@" in text:
         text = _WITHOUT_SCHEME.sub(r"\1@", _CREDENTIALS.sub(r"\1@", text))
     return _SAID.sub(rf"\1{MASK}", text) if "=" in text else text
 
 
-def redacted(url: str) -> str:
+def shown_url(url: str) -> str:
     """A URL that may be shown: without its password, nor anything in its query."""
     # By hand: a password that should have been escaped is no secret to a parser that splits inside it.
     scheme, found, rest = url.partition("://")

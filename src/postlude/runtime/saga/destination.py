@@ -17,9 +17,9 @@ from postlude.outbox.current import handling
 from postlude.ports.destination import Entry, Terms
 from postlude.runtime.faults import outcome_of
 from postlude.runtime.lending import CALL_MARGIN, OverEarly
-from postlude.runtime.saga_deciding import Deciding, SagaParts
-from postlude.runtime.saga_steps import Steps, gave_up
-from postlude.runtime.saga_work import Working, attempt_of
+from postlude.runtime.saga.deciding import Deciding, SagaParts
+from postlude.runtime.saga.steps import Steps, gave_up
+from postlude.runtime.saga.work import Working, attempt_of
 from postlude.saga.applying import Applied, HookFailed
 from postlude.saga.compiled import Compiled
 from postlude.saga.messages import TYPE, SagaMessage, destination_of

@@ -14,15 +14,16 @@ import msgspec
 import typer
 
 from postlude.app import Postlude
-from postlude.cli import demo_tables, logs, render
-from postlude.cli.demo_books import Books, close_books
-from postlude.cli.demo_shop import Shop
-from postlude.cli.demo_show import Progressing, progressing, show_books, show_dead
+from postlude.cli import logs, render
+from postlude.cli.demo import tables
+from postlude.cli.demo.books import Books, close_books
+from postlude.cli.demo.shop import Shop
+from postlude.cli.demo.show import Progressing, progressing, show_books, show_dead
 from postlude.cli.loading import using
 from postlude.cli.options import AsJson
 from postlude.insight.views import DeliveryView
-from postlude.redaction import redact, redacted
 from postlude.runtime.worker import Worker
+from postlude.secrecy import shown_url, without_secrets
 from postlude.settings import Settings
 
 POLL = 0.1
@@ -45,11 +46,11 @@ def demo(
     logs.silence()
     with tempfile.TemporaryDirectory(prefix="postlude-demo-") as folder:
         # The user's own settings and environment are of another app.
-        settings = Settings.load({}, Path(folder), schema=demo_tables.SCHEMA, retry=RETRY, errors={"keep": "message"})
+        settings = Settings.load({}, Path(folder), schema=tables.SCHEMA, retry=RETRY, errors={"keep": "message"})
         url = database or f"sqlite:///{folder}/shop.db"
         app = Postlude(url, broker="memory://", settings=settings)
         shop = Shop(app, orders)
-        where = "an embedded SQLite file" if database is None else redact(redacted(database))
+        where = "an embedded SQLite file" if database is None else without_secrets(shown_url(database))
         books = using(app, lambda _: _play(shop, where, show_letters=not json))
     if json:
         render.json({**msgspec.structs.asdict(books), "balanced": books.is_balanced})
@@ -62,7 +63,7 @@ async def _play(shop: Shop, where: str, *, show_letters: bool) -> Books:
     app = shop.app
     with _ending_on_sigterm(), progressing(len(shop.orders), shop.deliveries) as told:
         told.tell(f"A shop opens on {where}.")
-        await demo_tables.prepare(app)
+        await tables.prepare(app)
         try:
             began = app.clock.monotonic()
             async with app.worker() as worker:
@@ -73,7 +74,7 @@ async def _play(shop: Shop, where: str, *, show_letters: bool) -> Books:
                     watching.cancel()
             books = await close_books(app, app.clock.monotonic() - began)
         finally:
-            await demo_tables.clean_up(app)
+            await tables.clean_up(app)
     if show_letters and letters:
         show_dead(letters)
     return books

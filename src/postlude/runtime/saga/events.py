@@ -13,7 +13,7 @@ from postlude.core.saga.signal import EventArrived, Started
 from postlude.core.upcast import decode_event
 from postlude.ports.destination import Entry
 from postlude.runtime.faults import Taken
-from postlude.runtime.saga_steps import IDEMPOTENCY_KEY
+from postlude.runtime.saga.steps import IDEMPOTENCY_KEY
 from postlude.saga.applying import Applied, Applying
 from postlude.saga.compiled import Compiled
 from postlude.saga.messages import TYPE, derived

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from postlude.cli import render
-from postlude.cli.demo_books import Books
+from postlude.cli.demo.books import Books
 from postlude.insight.views import DeliveryView
 
 

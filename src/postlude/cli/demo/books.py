@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from postlude.app import Postlude
-from postlude.cli import demo_tables
-from postlude.cli.demo_shop import OrderPlaced, StockReserved
+from postlude.cli.demo import tables
+from postlude.cli.demo.shop import OrderPlaced, StockReserved
 from postlude.core.event import spec_of
 from postlude.insight.views import DeliveryView
 
@@ -92,10 +92,10 @@ def _arrived(app: Postlude, shop: ShopRows) -> set[tuple[str, str]]:
 
 async def _shop_rows(app: Postlude) -> ShopRows:
     async with app.transaction() as tx:
-        orders = await demo_tables.run_sql(tx, demo_tables.ORDERS)
-        clicks = await demo_tables.run_sql(tx, demo_tables.CLICKS)
-        effects = await demo_tables.run_sql(tx, demo_tables.EFFECTS)
-        mails = await demo_tables.run_sql(tx, demo_tables.MAILS)
+        orders = await tables.run_sql(tx, tables.ORDERS)
+        clicks = await tables.run_sql(tx, tables.CLICKS)
+        effects = await tables.run_sql(tx, tables.EFFECTS)
+        mails = await tables.run_sql(tx, tables.MAILS)
     return ShopRows([row[0] for row in orders], clicks[0][0], [row[0] for row in effects], dict(mails))
 
 

@@ -17,7 +17,7 @@ from postlude.ports.settling import Settling
 from postlude.runtime.faults import Taken
 from postlude.runtime.lending import CALL_MARGIN, Lending, LendingParts
 from postlude.runtime.opening import plain
-from postlude.runtime.saga_events import Arrivals
+from postlude.runtime.saga.events import Arrivals
 from postlude.saga.applying import Applied, Applying, Stuck
 from postlude.saga.compiled import Compiled
 from postlude.saga.messages import destination_of

@@ -15,8 +15,8 @@ from postlude.runtime.calling import Callee, Calling
 from postlude.runtime.context import Context
 from postlude.runtime.faults import Taken
 from postlude.runtime.lending import CALL_MARGIN
-from postlude.runtime.saga_deciding import Deciding, Unwanted
-from postlude.runtime.saga_steps import Called, Steps, Told
+from postlude.runtime.saga.deciding import Deciding, Unwanted
+from postlude.runtime.saga.steps import Called, Steps, Told
 from postlude.saga.applying import Applied, fitting, of_saga
 
 Run = Callable[[object, Context], Awaitable[object]]

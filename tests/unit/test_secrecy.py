@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from postlude import BadUrl, DatabaseUnavailable, PostludeError, Settings
 from postlude.connections import open_store
-from postlude.redaction import is_secret, redact, redacted
+from postlude.secrecy import is_secret, shown_url, without_secrets
 from postlude.storage.postgres.urls import plain_url
 from postlude.testing.clock import ManualClock
 
@@ -31,7 +31,7 @@ from postlude.testing.clock import ManualClock
     ],
 )
 def test_no_password_is_left_in_a_text(text: str) -> None:
-    shown = redact(text)
+    shown = without_secrets(text)
     assert "s3" not in shown
     assert "cret" not in shown
     assert "host" in shown
@@ -42,7 +42,7 @@ def test_no_password_is_left_in_a_text(text: str) -> None:
     ["sqlite:///shop.db", "postgresql://me@host:5432/shop", "at 10:00 a@b", "", "tokens = 3", "key='ada@example.org'"],
 )
 def test_other_texts_are_left_alone(text: str) -> None:
-    assert redact(text) == text
+    assert without_secrets(text) == text
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_other_texts_are_left_alone(text: str) -> None:
     ],
 )
 def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
-    assert redacted(url) == shown
+    assert shown_url(url) == shown
 
 
 @given(st.text(min_size=1), st.sampled_from(["postgresql", "amqp", "kafka"]))
 def test_no_password_whatever_is_in_it_is_part_of_what_is_shown(noise: str, scheme: str) -> None:
     url = f"{scheme}://me:{noise}s3cret{noise}@host/shop?password=s3cret"
-    assert "s3cret" not in redacted(url)
+    assert "s3cret" not in shown_url(url)
 
 
 def test_names_of_secrets() -> None:

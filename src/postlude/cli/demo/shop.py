@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from postlude.app import Postlude
-from postlude.cli import demo_tables
+from postlude.cli.demo import tables
 from postlude.core.envelope import BrokerMessage
 from postlude.core.event import Event, event
 from postlude.core.outcome import Failed, Fault, Ok, Outcome, Reject
@@ -80,7 +80,7 @@ class Shop:
         if order.product == POISON and not self.bug_is_fixed:
             raise Reject(f"no shelf fits a {order.product}")
         reserved = {"event_id": str(ctx.event_id), "product": order.product, "quantity": order.quantity}
-        await demo_tables.run_sql(ctx.tx, demo_tables.EFFECT, **reserved)
+        await tables.run_sql(ctx.tx, tables.EFFECT, **reserved)
         if ctx.attempt == 1 and self._goes_wrong("reserve", ctx.event_id, 0.15):
             raise TimeoutError("the warehouse did not answer")  # after the row was written: it must vanish again
         return Ok(StockReserved(order_id=order.order_id, quantity=order.quantity))
@@ -89,7 +89,7 @@ class Shop:
         """Calls out. The service answers too late at times, so the same mail is asked for twice; it knows the key."""
         async with self.app.transaction() as tx:
             asked = {"idempotency_key": ctx.idempotency_key, "event_id": str(ctx.event_id)}
-            await demo_tables.run_sql(tx, demo_tables.MAIL, **asked)
+            await tables.run_sql(tx, tables.MAIL, **asked)
         if ctx.attempt == 1 and self._goes_wrong("mail", ctx.event_id, 0.08):
             raise ConnectionError("the mail service hung up before it answered")
 
@@ -125,8 +125,8 @@ class Shop:
         row = {"order_id": placed.order_id, "customer": placed.customer, "event_id": str(order.event_id)}
         try:
             async with self.app.transaction() as tx:
-                await demo_tables.run_sql(tx, demo_tables.CLICK, order_id=placed.order_id)
-                await demo_tables.run_sql(tx, demo_tables.ORDER, **row)
+                await tables.run_sql(tx, tables.CLICK, order_id=placed.order_id)
+                await tables.run_sql(tx, tables.ORDER, **row)
                 await self.app.outbox.append(tx, placed, id=order.event_id)
                 if order.is_refused:
                     raise CardRefused

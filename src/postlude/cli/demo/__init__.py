@@ -1,0 +1,1 @@
+"""`postlude demo`: a small shop for a few seconds."""
