@@ -66,6 +66,16 @@ def horizon(**ahead: float) -> datetime:
 # ---------------------------------------------------------------- the table of seed 001
 
 
+async def test_a_vendors_answer_does_not_get_into_the_trail(make) -> None:
+    answers: list[Any] = [{"email": VALUE}, object()]
+    app = make(Vendor("vendor", *(Erasure(already_absent=one) for one in answers)))
+    for _ in answers:
+        await erase(app)
+        assert await app.drain() == 1
+    succeeded = await records(app, "erasure_step_succeeded")
+    assert [one["detail"]["already_absent"] for one in succeeded] == [True, True]
+
+
 @pytest.mark.parametrize("absent", [False, True])
 async def test_an_erasure_is_a_success_also_when_there_was_nothing(make, url: str, absent: bool) -> None:
     vendor = Vendor("vendor", Erasure(already_absent=absent))

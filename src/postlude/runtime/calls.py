@@ -153,7 +153,9 @@ class CallDestination:
     async def _settle(self, asked: _Asked, result: Erasure | Schedule | None) -> Outcome:
         if isinstance(result, Schedule) and result.expires_at is not None:
             return await self._park(asked, result.expires_at)
-        detail: dict[str, str | int | bool] = {} if result is None else {"already_absent": result.already_absent}
+        detail: dict[str, str | int | bool] = {}
+        if result is not None:  # some put a vendor's whole answer there
+            detail["already_absent"] = bool(result.already_absent)
         if isinstance(result, Schedule) and asked.horizon is not None:
             detail["verified_expiry"] = True
         record = self._record(asked, "step_succeeded", detail, new_status="sent")
