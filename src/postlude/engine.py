@@ -361,7 +361,7 @@ class Engine:
     def _consumption(self) -> Consumption:
         seal = partial(self.outbox.seal, from_afar=True)
         parts = AcceptingParts(self._installed, self.store.scripts, self._handles, self.transaction, seal)
-        return Consumption(self._declared, self.store.receiving, parts, self._preparing)
+        return Consumption(self._declared, self.store.receiving, parts, self._preparing, self._sealer.open)
 
     def _handling_parts(self) -> LendingParts:
         on_sqlite = self.store.dialect == "sqlite"
