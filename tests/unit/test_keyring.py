@@ -130,7 +130,7 @@ async def test_a_key_service_says_no_or_is_down() -> None:
     with pytest.raises(KeyUnknown):
         await plain.key("k2")
     with pytest.raises(KeysUnavailable, match="active key: KeyError"):  # nobody knows which one, not: there is none
-        await KeyRing(service.find, active=lambda: {}["tenant"]).active()
+        await KeyRing(service.find, active=lambda: dict[str, str]()["tenant"]).active()
 
 
 async def test_a_key_of_the_wrong_size_is_refused() -> None:
