@@ -145,6 +145,8 @@ class Engine:
             start=self.start,
             transaction=self.transaction,
             redacting=self._erasing.redacting,
+            calls=store.calls,
+            vault=self._erasing.vault,
         )
         return Privacy(self._sealer, parts)
 

@@ -13,9 +13,9 @@ import msgspec
 from postlude.calls.resolvers import OWN, Registered
 from postlude.core.calls import CallOperation, Correction, Erasure, Schedule, Whom
 from postlude.core.delivery import Delivery, Fence
-from postlude.core.outcome import HELD, POSTPONED, SETTLED, Failed, Fault, Outcome, Park, Rejected
+from postlude.core.outcome import HELD, POSTPONED, SETTLED, Failed, Fault, Outcome, Park, Rejected, Unavailable
 from postlude.core.pseudonym import TARGET
-from postlude.errors import ContractViolation, DatabaseUnavailable, ResolverError
+from postlude.errors import CannotOpen, ContractViolation, DatabaseUnavailable, KeysUnavailable, ResolverError
 from postlude.ports.audit import AuditEntry
 from postlude.ports.calls import CORRECTIONS, HORIZON, SUBJECT, Calls, CallScripts
 from postlude.ports.clock import Clock
@@ -93,8 +93,8 @@ class CallDestination:
             return Rejected(_EXHAUSTED)
         try:
             asked = await self._asked(entry, fence)
-        except DatabaseUnavailable:
-            return HELD
+        except (DatabaseUnavailable, KeysUnavailable, CannotOpen) as error:
+            return self._unknown(error, entry)
         if asked is None:
             return Rejected(_NO_SECRET)
         await self._pace.wait()
@@ -107,6 +107,14 @@ class CallDestination:
                 raise
             return self._outcome_of(error, entry)  # whatever a vendor's client raises is this call's outcome
         return await self._settled(asked, result)
+
+    def _unknown(self, error: DatabaseUnavailable | KeysUnavailable | CannotOpen, entry: Entry) -> Outcome:
+        """Nobody can say whom to call about. Without the key it is tried again: who mends the ring soon has lost nothing."""
+        if isinstance(error, DatabaseUnavailable):
+            return HELD
+        if isinstance(error, KeysUnavailable):
+            return Unavailable(Fault(type(error).__name__, error.code))
+        return self._outcome_of(error, entry)
 
     async def _settled(self, asked: _Asked, result: Erasure | Schedule | None) -> Outcome:
         try:
