@@ -140,6 +140,8 @@ class Engine:
             start=self.start,
             transaction=self.transaction,
             redacting=self._erasing.redacting,
+            calls=store.calls,
+            vault=self._erasing.vault,
         )
         return Privacy(self._sealer, parts)
 
@@ -330,7 +332,7 @@ class Engine:
     def _consumption(self) -> Consumption:
         seal = partial(self.outbox.seal, from_afar=True)
         parts = AcceptingParts(self._installed, self.store.scripts, self._handles, self.transaction, seal)
-        return Consumption(self._declared, self.store.receiving, parts, self._preparing)
+        return Consumption(self._declared, self.store.receiving, parts, self._preparing, self._sealer.open)
 
     async def _join(self, tx: Any) -> Preparing:
         return await self.outbox.join(tx)

@@ -172,6 +172,36 @@ async def test_an_open_message_about_somebody_shredded_here_is_taken_and_never_o
         assert b"ann" not in bytes(payload)
 
 
+async def test_a_message_that_cannot_be_taken_is_kept_sealed_and_read_again(database_url: str) -> None:
+    """Sealed, it would be larger than allowed; and one that is no CloudEvent at all."""
+    app = app_with(database_url, ring("k1"), payload={"max_bytes": 400})
+    got: list[SignedUp] = []
+    app.on(SignedUp, topic="events.test.signed_up", consumer="c", name="h")(taking(got))
+    letter = b'{"user_id":"u","email":"%s"}' % (b"ann@" * 90)
+    async with app:
+        for headers in ({"x": "1"}, {"x": "2", HEADER: "{}"}):
+            message = BrokerMessage(uuid4(), "events.test.signed_up", None, letter, headers)
+            await app.broker().publish([message])
+        await app.broker().publish([_cloud_event(letter)])
+        await app.drain()
+        assert [one.email for one in got] == ["ann@" * 90]
+        dead = await app.insight.list(status="dead")
+        assert [one.destination for one in dead] == ["consumer:c", "consumer:c"]
+        for (payload,) in await query(database_url, "SELECT payload FROM postlude_event"):
+            assert b"ann@" not in bytes(payload)
+        events = [await stored(app, one.event_id) for one in dead]
+        assert [one.payload for one in await app.privacy.opened(events)] == [letter, letter]
+        ids = [one.event_id for one in dead]
+        assert await app.actions.requeue(ids, actor="mira", reason="again") == ids
+        await app.drain()
+        assert {str(one.error).partition(" ")[0] for one in await app.insight.list(status="dead")} == {"Unreadable"}
+
+
+def _cloud_event(payload: bytes) -> BrokerMessage:
+    headers = {"ce_id": str(uuid4()), "ce_type": "test.signed_up", "ce_source": "s", "ce_specversion": "1.0"}
+    return BrokerMessage(uuid4(), "events.test.signed_up", None, payload, headers)
+
+
 @pytest.mark.parametrize(
     ("version", "payload", "mails"), [(1, b'{"mail":"ann@x"}', ["ann@x"]), (2, b'{"email":"ann@x", and no JSON', [])]
 )

@@ -18,6 +18,7 @@ from postlude.core.delivery import Delivery, Fence
 from postlude.core.lifecycle import Status
 from postlude.core.statement import Script
 from postlude.ports.append import Prepared
+from postlude.ports.audit import AuditEntry
 
 SUBJECT, CORRECTIONS, HORIZON = "subject", "corrections", "horizon"
 VERIFICATION = "verification"
@@ -39,6 +40,14 @@ class NewCall(msgspec.Struct, frozen=True):
 
     prepared: Prepared
     secrets: Mapping[str, bytes]
+
+
+class Secret(msgspec.Struct, frozen=True):
+    """A part of a call's secret, as it is stored."""
+
+    entry_id: UUID
+    part: str
+    content: bytes
 
 
 class StoredCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +114,13 @@ class Calls(Protocol):
 
     async def secrets(self, entry_id: UUID) -> Mapping[str, bytes]:
         """Of an open call or verification, by part; empty when both are over."""
+
+    async def secrets_but(self, prefix: bytes, *, after: Secret | None, limit: int) -> list[Secret]:
+        """Those that do not begin so, by id and part; not horizons, which tell nothing of anybody."""
+
+    async def reseal(self, secrets: Sequence[tuple[Secret, Secret]], entry: AuditEntry) -> int:
+        """Each as it was and as it becomes; one that is not as it was any more is left alone. One transaction with its
+        audit record. Gives how many."""
 
     async def calls(
         self,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -25,6 +26,8 @@ class CallParts(msgspec.Struct, frozen=True):
     calls: Calls
     call_scripts: CallScripts
     scripts: Scripts
+    seal: Callable[[UUID, Mapping[str, bytes]], Awaitable[Mapping[str, bytes]]]
+    """Of secrets, where the app has keys."""
     lending: Callable[[str, str], Lending]
     """For settling, in transactions of our own."""
     clock: Clock

@@ -14,10 +14,10 @@ import msgspec
 from postlude.calls.resolvers import OWN, Registered
 from postlude.core.calls import CallOperation, Correction, Erasure, Schedule, Unverified, Whom
 from postlude.core.delivery import Delivery, Fence
-from postlude.core.outcome import HELD, POSTPONED, Failed, Fault, Outcome, Park, Rejected
+from postlude.core.outcome import HELD, POSTPONED, Failed, Fault, Outcome, Park, Rejected, Unavailable
 from postlude.core.pseudonym import TARGET
 from postlude.core.statement import Script
-from postlude.errors import ContractViolation, ResolverError
+from postlude.errors import CannotOpen, ContractViolation, KeysUnavailable, ResolverError
 from postlude.ports.audit import AuditEntry
 from postlude.ports.calls import CORRECTIONS, HORIZON, SUBJECT, VERIFICATION
 from postlude.ports.destination import Entry, Terms
@@ -46,6 +46,9 @@ class _Asked(msgspec.Struct, frozen=True):
     horizon: datetime | None
     entry_id: str
     subject: str
+    unverified: bytes | None
+    """The secret of the verification that follows, if one does. It is sealed before the call: after it, a key service
+    that is away would keep a success from being settled."""
 
 
 class NoOutcome(BaseException):
@@ -87,6 +90,10 @@ class CallDestination:
         except Exception as error:
             if isinstance(error, Taken) or is_transient(error):
                 return HELD  # what was made is repeated under the same idempotency key, and burns no attempt
+            if isinstance(error, KeysUnavailable):
+                return Unavailable(Fault(type(error).__name__, error.code))
+            if isinstance(error, CannotOpen):  # who mends the ring soon has lost nothing
+                return self._outcome_of(error, entry)
             raise
 
     async def _outcome(self, entry: Entry, fence: Fence) -> Outcome:
@@ -96,7 +103,7 @@ class CallDestination:
             return await self._verifying.deliver(entry, fence, secrets[VERIFICATION])
         if entry.delivery.attempts > self._parts.budget:
             return Rejected(_EXHAUSTED)
-        asked = self._asked(entry, fence, secrets)
+        asked = await self._asked(entry, fence, secrets)
         if asked is None:
             return Rejected(_NO_SECRET)
         await self._pace.wait()
@@ -118,20 +125,28 @@ class CallDestination:
         fault = fault_of(error, keep_messages=False)
         return Rejected(fault) if isinstance(error, (ResolverError, ContractViolation)) else Failed(fault)
 
-    def _asked(self, entry: Entry, fence: Fence, secrets: Mapping[str, bytes]) -> _Asked | None:
+    async def _asked(self, entry: Entry, fence: Fence, secrets: Mapping[str, bytes]) -> _Asked | None:
         operation = CallOperation(entry.event.type.rpartition(".")[2])
         if SUBJECT not in secrets or (operation is CallOperation.rectify and CORRECTIONS not in secrets):
             return None
+        whom = msgspec.json.decode(secrets[SUBJECT], type=Whom)
+        subject = entry.delivery.key or ""
+        is_verified = operation is CallOperation.erase and self._registered.can("verify_absent")
         return _Asked(
             delivery=entry.delivery,
             fence=fence,
             operation=operation,
-            whom=msgspec.json.decode(secrets[SUBJECT], type=Whom),
+            whom=whom,
             corrections=msgspec.json.decode(secrets.get(CORRECTIONS, b"[]"), type=list[Correction]),
             horizon=msgspec.json.decode(secrets[HORIZON], type=datetime) if HORIZON in secrets else None,
             entry_id=str(entry.event.event_id),
-            subject=entry.delivery.key or "",
+            subject=subject,
+            unverified=await self._sealed(entry, Unverified(subject, whom.ref)) if is_verified else None,
         )
+
+    async def _sealed(self, entry: Entry, unverified: Unverified) -> bytes:
+        parts = {VERIFICATION: msgspec.json.encode(unverified)}
+        return (await self._parts.seal(entry.event.event_id, parts))[VERIFICATION]
 
     async def _call(self, asked: _Asked) -> Erasure | Schedule | None:
         registered, ref = self._registered, asked.whom.ref
@@ -159,15 +174,11 @@ class CallDestination:
         if isinstance(result, Schedule) and asked.horizon is not None:
             detail["verified_expiry"] = True
         record = self._record(asked, "step_succeeded", detail, new_status="sent")
-        following = partial(self._verification, asked) if self._is_verified(asked) else None
+        following = None if asked.unverified is None else partial(self._verification, asked, asked.unverified)
         return await self._ends.settle(Ending(asked.delivery, asked.fence, record, SUBJECT, following))
 
-    def _is_verified(self, asked: _Asked) -> bool:
-        return asked.operation is CallOperation.erase and self._registered.can("verify_absent")
-
-    def _verification(self, asked: _Asked) -> Script[None]:
-        content = msgspec.json.encode(Unverified(asked.subject, asked.whom.ref))
-        return self._parts.call_scripts.append_verification(asked.fence, asked.delivery, content)
+    def _verification(self, asked: _Asked, secret: bytes) -> Script[None]:
+        return self._parts.call_scripts.append_verification(asked.fence, asked.delivery, secret)
 
     async def _park(self, asked: _Asked, until: datetime) -> Outcome:
         """Not before a step of backoff, with a fresh budget; each new horizon stands in the trail. Our own tables have

@@ -84,7 +84,7 @@ class PostgresScripts:
         if differing:
             ids = [one.event_id for one in differing]
             rows = yield Call(self._statements["contents"], {"event_ids": ids})
-            require_same(differing, {row[0]: (row[1], row[2], bytes(row[3])) for row in rows})
+            require_same(differing, {row[0]: (row[1], row[2], row[3] and bytes(row[3])) for row in rows})
 
     def lanes(self) -> Script[int | None]:
         rows = yield Call(self._statements["installed_lanes"], {})
