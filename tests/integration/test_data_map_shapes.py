@@ -7,10 +7,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Column, Integer, MetaData, String, Table, Uuid, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Column, ForeignKey, Integer, MetaData, String, Table, Uuid, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from postlude import DataMap, Delete
+from postlude import ConfigurationError, DataMap, Delete
 from postlude.core.at_once import at_once
 from tests.databases import Databases
 from tests.shop_data import KINDS_OF_DATABASE, MARK, engine_on
@@ -19,6 +19,42 @@ from tests.shop_data import KINDS_OF_DATABASE, MARK, engine_on
 @pytest.fixture(params=KINDS_OF_DATABASE)
 def empty_url(request: pytest.FixtureRequest, databases_on: Callable[[str], Databases]) -> str:
     return databases_on(request.param).fresh(schema=False)
+
+
+class Model(DeclarativeBase):
+    pass
+
+
+class Person(Model):
+    __tablename__ = "people"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class Paper(Model):
+    __tablename__ = "papers"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    person_id: Mapped[int] = mapped_column(ForeignKey("people.id"))
+    content: Mapped[str | None]
+    __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "paper"}  # noqa: RUF012 - as SQLAlchemy types it
+
+
+class Draft(Paper):
+    """Its rows stand in the table of all papers."""
+
+    __mapper_args__ = {"polymorphic_identity": "draft"}  # noqa: RUF012 - as SQLAlchemy types it
+
+
+class Invoice(Paper):
+    __mapper_args__ = {"polymorphic_identity": "invoice"}  # noqa: RUF012 - as SQLAlchemy types it
+
+
+def test_rows_of_a_class_that_shares_its_table_cannot_be_deleted_alone() -> None:
+    """Invoices would go with the drafts."""
+    data = DataMap(Person.id).table(Draft, Delete())
+    with pytest.raises(ConfigurationError, match="Draft has no table of its own, and rows of Paper"):
+        data.plan()
+    assert DataMap(Person.id).table(Paper, Delete()).column(Draft.content, "text").plan().deleted == {"papers"}
 
 
 @pytest.mark.parametrize(
