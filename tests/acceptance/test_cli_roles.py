@@ -11,8 +11,10 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from postlude import AuditRecord, Filter, IdConflict, Postlude
+from postlude import AuditRecord, Filter, IdConflict, Postlude, SubjectRef
+from postlude.core.event import spec_of
 from tests.acceptance.cli_shop import POISON, InProcess, OrderPlaced, on_shop, place, shop_on
+from tests.calling import Verifying
 from tests.databases import PostgresDatabases
 from tests.engine import query
 from tests.sealing import SignedUp, app_with, append, handled, ring
@@ -176,6 +178,27 @@ def test_the_worker_may_work_and_nothing_more(roles: Roles) -> None:
         "SELECT group", "INSERT group", "UPDATE group", "SELECT subject", "INSERT subject", "UPDATE subject",
         "SELECT secret", "INSERT secret", "UPDATE secret", "DELETE secret", "SELECT saga_subject",
     }  # fmt: skip
+
+
+def test_app_and_worker_erase_whom_our_tables_do_not_know(roles: Roles) -> None:
+    app, worker = roles.user("app"), roles.user("worker")
+    place(roles.url, "lamp")  # what only the owner may do is done
+
+    async def ask(shop: Postlude) -> None:
+        shop.resolvers.register(Verifying())
+        shop.routes.know(spec_of(SignedUp))  # it names subjects
+        async with shop.transaction() as tx:
+            result = await shop.erasure.erase_subject(tx, ADA, [SubjectRef("vendor", "cus_ada")])
+        assert len(result.calls) == 2
+
+    async def work(shop: Postlude) -> None:
+        vendor = Verifying()
+        shop.resolvers.register(vendor)
+        assert (await shop.drain(), vendor.verified) == (3, 1)
+        assert (await shop.erasure.show(ADA)).requests[0].status == "completed"
+
+    on_shop(app, ask)
+    on_shop(worker, work)
 
 
 def test_the_redactor_may_redact_and_nothing_more(roles: Roles) -> None:
