@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "postlude.cli.main", "run", "tests.acceptance.chaos_worker:app"]
 UNREACHABLE = 3
 """The exit code of a command that could not reach its database."""
-PATIENCE = 60.0
+PATIENCE = 150.0
 TAIL = 3000
 """Characters of a worker's output that a failure shows."""
 

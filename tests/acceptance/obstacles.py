@@ -12,7 +12,7 @@ import asyncpg
 
 from tests.engine import query
 
-PATIENCE = 60.0
+PATIENCE = 150.0
 FOR_EVER = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
 WAITING = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 OTHERS = """

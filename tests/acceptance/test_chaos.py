@@ -121,7 +121,7 @@ async def settle(app, fleet) -> None:
         return bool(sum(counts.values()) == counts["dead"])
 
     try:
-        await until(all_decided, seconds=120, meanwhile=fleet.tend)
+        await until(all_decided, seconds=300, meanwhile=fleet.tend)
     except TimeoutError as error:
         error.add_note(f"still open: {(await app.insight.list(limit=20)).items}")
         raise

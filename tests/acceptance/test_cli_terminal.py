@@ -60,7 +60,7 @@ def on_terminal(*arguments: str, **env: str) -> str:
         pass  # Linux says so when the last writer has closed the terminal
     finally:
         os.close(master)
-        process.wait(30)
+        process.wait(90)
     return said.decode().replace("\r\n", "\n")
 
 

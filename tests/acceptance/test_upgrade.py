@@ -150,7 +150,7 @@ async def test_old_and_new_workers_share_the_work_and_die_together(url, old, new
                 moved, called = await first.finish()
                 moved |= load.appended(Moved)
                 called |= load.appended(Called)
-                await until(lambda: all_decided(app), seconds=90, meanwhile=tend)
+                await until(lambda: all_decided(app), seconds=PATIENCE, meanwhile=tend)
                 await check_books(app, (old, new), moved, called)
                 await until(lambda: work_here(app, OLD, NEW), seconds=PATIENCE, meanwhile=tend)
                 assert sum(place.deaths for place in (*fleet.places, *joining.places)) == len(harms) + 1
@@ -159,7 +159,7 @@ async def test_old_and_new_workers_share_the_work_and_die_together(url, old, new
                 late = Load(app, seed=SEED + 1, parts=1)
                 late.add(Moved, keys=10, each=5, writers=1, prefix="late-")
                 await late.finish()
-                await until(lambda: all_decided(app), seconds=60, meanwhile=joining.tend)
+                await until(lambda: all_decided(app), seconds=PATIENCE, meanwhile=joining.tend)
                 await check_books(app, (old, new), moved | late.appended(Moved), called)
                 await new.do("db", "verify")
 
@@ -181,7 +181,7 @@ async def test_old_workers_go_on_with_what_new_ones_left_behind(url, old, new) -
             later = await scheduled(app)
         with staying:
             moved, called = load.appended(Moved) | later, load.appended(Called)
-            await until(lambda: all_decided(app), seconds=90, meanwhile=staying.tend)
+            await until(lambda: all_decided(app), seconds=PATIENCE, meanwhile=staying.tend)
             await check_books(app, (old, new), moved, called)
             await until(lambda: work_here(app, OLD), seconds=PATIENCE, meanwhile=staying.tend)
 

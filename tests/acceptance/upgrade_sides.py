@@ -19,7 +19,7 @@ from tools.processes import bound
 
 RELEASE = ROOT / "tests" / "releases" / "postlude-0.1.0-py3-none-any.whl"
 WORKER = {"POSTLUDE_LANE__LEASE": "2", "POSTLUDE_POOL__MAX": "8", "POSTLUDE_HANDLER__CONCURRENCY": "4"}
-PATIENCE = 60.0
+PATIENCE = 150.0
 
 
 class Side:

@@ -312,7 +312,9 @@ async def test_nothing_is_acknowledged_while_the_database_is_away(
         await until(lambda: broker.joined == 1)
         outage.is_on = True
         await broker.publish([noted(n) for n in range(5)])
-        await until(lambda: outage.refused >= 2)
+        await until(lambda: len(broker.taken.get("billing", ())) == 5)
+        before = outage.refused
+        await until(lambda: outage.refused >= before + 2)
         assert await seen(url) == 0
         assert broker._groups["billing"].taken == {("noted", n) for n in range(5)}
         outage.is_on = False

@@ -278,6 +278,7 @@ async def test_an_erasure_is_not_complete_before_our_own_tables_are(app: Postlud
 
 async def _until_they_wait(app: Postlude, since: datetime | None = None) -> datetime:
     """In an outage a drain takes all of its time, which a loaded machine may need to get anywhere."""
+    next_look: datetime | None = None
 
     async def wait() -> bool:
         nonlocal next_look
@@ -285,7 +286,6 @@ async def _until_they_wait(app: Postlude, since: datetime | None = None) -> date
         next_look = next((call.next_attempt_at for call in await app.erasure.list_scheduled()), None)
         return next_look is not None and next_look != since
 
-    next_look: datetime | None = None
     await until(wait)
     assert next_look is not None
     return next_look
