@@ -271,6 +271,11 @@ def _record(request: pytest.FixtureRequest, server: str) -> None:
     request.node.user_properties.append(("server", server))
 
 
+def pytest_sessionfinish() -> None:
+    for server in SERVERS.values():
+        server.close()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say which servers were really used, and count every skip with its reason."""
     reports = [report for group in terminalreporter.stats.values() for report in group if hasattr(report, "nodeid")]

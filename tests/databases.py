@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-import asyncpg
+import psycopg
 
 OWN = "POSTLUDE_TEST_POSTGRES"
 MAJORS = (16, 18, 15)
@@ -43,10 +43,14 @@ class SqliteDatabases:
     def fresh(self, *, schema: bool = True) -> str:
         path = self._folder / f"{uuid4().hex[:8]}.db"
         if schema:
-            # Not a file copy: that would miss what still stands in a write-ahead log.
-            with closing(sqlite3.connect(self._template)) as source, closing(sqlite3.connect(path)) as target:
-                source.backup(target)
+            copy_of(self._template, path)
         return f"sqlite:///{path}"
+
+
+def copy_of(template: Path, path: Path) -> None:
+    """Not a copy of the file: that would miss what still stands in a write-ahead log."""
+    with closing(sqlite3.connect(template)) as source, closing(sqlite3.connect(path)) as target:
+        source.backup(target)
 
 
 @dataclass(frozen=True)
@@ -59,14 +63,7 @@ class Server:
 
     @cached_property
     def version(self) -> str:
-        async def ask() -> str:
-            connection = await asyncpg.connect(self.dsn)
-            try:
-                return str(await connection.fetchval("SHOW server_version")).split()[0]
-            finally:
-                await connection.close()
-
-        return finish(ask())
+        return str(self._administrator.info.parameter_status("server_version")).split()[0]
 
     def url(self, database: str) -> str:
         """The address of another database on the same server."""
@@ -74,15 +71,20 @@ class Server:
 
     def run(self, statement: str) -> None:
         """An administrator's statement, outside any transaction."""
+        try:
+            self._administrator.execute(statement.encode())
+        except BaseException:
+            self.close()  # whatever has interrupted it, the next one begins anew
+            raise
 
-        async def execute() -> None:
-            connection = await asyncpg.connect(self.dsn)
-            try:
-                await connection.execute(statement)
-            finally:
-                await connection.close()
+    @cached_property
+    def _administrator(self) -> psycopg.Connection:
+        """One for all tests of this process: a new session would cost as much as the database that it makes."""
+        return psycopg.connect(self.dsn, autocommit=True)
 
-        finish(execute())
+    def close(self) -> None:
+        if connection := self.__dict__.pop("_administrator", None):
+            connection.close()
 
     def make(self, template: str = "template0") -> str:
         name = f"postlude_test_{uuid4().hex[:12]}"
@@ -103,7 +105,10 @@ class PostgresDatabases:
         self._made: list[str] = []
 
     def fresh(self, *, schema: bool = True) -> str:
-        database = self.server.make(self._templates[self.server.name] if schema else "template0")
+        return self.copy_of(self._templates[self.server.name] if schema else "template0")
+
+    def copy_of(self, template: str) -> str:
+        database = self.server.make(template)
         self._made.append(database)
         return self.server.url(database)
 
@@ -115,13 +120,14 @@ class PostgresDatabases:
 class PostgresTemplates(dict[str, str]):
     """The name of a database with Postlude's schema, by server; made when a test first asks for it."""
 
-    def __init__(self, servers: Mapping[str, Server]) -> None:
+    def __init__(self, servers: Mapping[str, Server], install: Callable[[str], None] | None = None) -> None:
         self._servers = servers
+        self._install = install or install_schema
 
     def __missing__(self, name: str) -> str:
         server = self._servers[name]
         self[name] = server.make()
-        install_schema(server.url(self[name]))
+        self._install(server.url(self[name]))
         return self[name]
 
     def drop_all(self) -> None:

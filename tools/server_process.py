@@ -73,9 +73,9 @@ class ServerProcess(ChildProcess):
     death_signal = "KILL"
     stop_signals: Sequence[signal.Signals] = (signal.SIGTERM,)
 
-    def __init__(self, folder: str, copy: Path | None = None) -> None:
+    def __init__(self, folder: str, copy: Path | None = None, *, on_disk: bool = True) -> None:
         self.port = 0
-        self.place = new_folder(folder)
+        self.place = new_folder(folder, on_disk=on_disk)
         self.log = new_log(folder)
         self._copy = copy
         self._environment: Mapping[str, str] = dict(os.environ)

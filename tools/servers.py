@@ -1,4 +1,4 @@
-"""Private PostgreSQL servers: direct children on free ports, with their data in a folder of the project."""
+"""Private PostgreSQL servers: direct children on free ports, with their data in memory or in a folder of the project."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import subprocess
 from tools.binaries import PostgresBinaries, reachable
 from tools.server_process import ServerFailed, ServerProcess
 
-TEST_SETTINGS = {"fsync": "off", "full_page_writes": "off", "max_connections": "200", "max_prepared_transactions": "50"}
+TEST_SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_connections": "200",
+    "max_prepared_transactions": "50",
+    "max_wal_size": "256MB",  # it may stand in memory
+}
 """No test pulls the plug of the machine; commits stay synchronous, so that kill -9 of the server loses nothing."""
 
 
@@ -25,7 +31,7 @@ class PostgresServer(ServerProcess):
         self.source = binaries.source
         self._settings = {} if durable else TEST_SETTINGS
         self._bin, copy = reachable(binaries)
-        super().__init__(self.name, copy)
+        super().__init__(self.name, copy, on_disk=durable)
         self.data = self.place / "data"
         # A user's PGPORT or PGOPTIONS must not reach in.
         self._environment = {key: value for key, value in os.environ.items() if not key.startswith("PG")}

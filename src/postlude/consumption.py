@@ -12,6 +12,7 @@ from postlude.outbox.prepare import Preparing
 from postlude.ports.destination import Destination
 from postlude.ports.receiving import Receiving
 from postlude.runtime.consuming import Consuming, ConsumingOptions
+from postlude.runtime.opening import Open
 from postlude.runtime.rereading import RereadingDestination
 
 
@@ -22,10 +23,13 @@ def all_interests(declared: Declared) -> list[Interest]:
 
 
 class Consumption:
-    def __init__(self, declared: Declared, receiving: Receiving, parts: AcceptingParts, preparing: Preparing) -> None:
+    def __init__(
+        self, declared: Declared, receiving: Receiving, parts: AcceptingParts, preparing: Preparing, open: Open
+    ) -> None:
         self._declared = declared
         self._receiving = receiving
         self._parts = parts
+        self._open = open
         limit = declared.settings.payload.max_bytes
         shared = InterpretingParts(parts.installed, preparing, declared.foreign, limit)
         self._accepting = [self._accepting_of(consumer, shared) for consumer in consumers_of(all_interests(declared))]
@@ -35,7 +39,7 @@ class Consumption:
 
     def destinations(self) -> list[Destination]:
         lanes = self._parts.installed.lanes
-        return [RereadingDestination(accepting, lanes=lanes) for accepting in self._accepting]
+        return [RereadingDestination(accepting, self._open, lanes=lanes) for accepting in self._accepting]
 
     def _accepting_of(self, consumer: Consumer, shared: InterpretingParts) -> Accepting:
         settings = self._declared.settings

@@ -140,6 +140,8 @@ class Engine:
             start=self.start,
             transaction=self.transaction,
             redacting=self._erasing.redacting,
+            calls=store.calls,
+            vault=self._erasing.vault,
         )
         return Privacy(self._sealer, parts)
 
@@ -328,9 +330,9 @@ class Engine:
         return [one for maker in makers for one in maker.destinations(lending, lanes=lanes)]
 
     def _consumption(self) -> Consumption:
-        seal = self.outbox.seal
+        seal = partial(self.outbox.seal, from_afar=True)
         parts = AcceptingParts(self._installed, self.store.scripts, self._handles, self.transaction, seal)
-        return Consumption(self._declared, self.store.receiving, parts, self._preparing)
+        return Consumption(self._declared, self.store.receiving, parts, self._preparing, self._sealer.open)
 
     async def _join(self, tx: Any) -> Preparing:
         return await self.outbox.join(tx)

@@ -17,7 +17,9 @@ from postlude.ports.destination import Destination
 from postlude.ports.store import Store
 from postlude.privacy.own_tables import OwnTables
 from postlude.privacy.redacting import Redacting, RedactingParts
-from postlude.runtime.calls import CallDestination, CallParts
+from postlude.privacy.secrets import OpenedCalls, Vault
+from postlude.runtime.call_ends import CallParts
+from postlude.runtime.calls import CallDestination
 from postlude.runtime.erasure import Abandonments
 from postlude.runtime.lending import Lending, LendingParts
 from postlude.runtime.transactions import transactions_of
@@ -41,7 +43,8 @@ class Erasing:
     def __init__(self, declared: Declared, sides: Sides) -> None:
         self._declared = declared
         self._sides = sides
-        self.abandonments = Abandonments(declared.call_hooks, lambda: sides.store().calls)
+        self.vault = Vault(declared.keys)
+        self.abandonments = Abandonments(declared.call_hooks, self._calls)
         self.redacting = Redacting(self._redacting_parts, sides.start)
         self._own = self._own_tables()
         if declared.resolvers.get(OWN) is None:  # one name for all databases; each has its own behind it
@@ -53,9 +56,10 @@ class Erasing:
         # Bookkeeping only, in transactions of our own: whatever factory handlers were given is not needed.
         ours = msgspec.structs.replace(lending, transactions=transactions_of(None, store.transaction))
         parts = CallParts(
-            calls=store.calls,
+            calls=self._calls(),
             call_scripts=store.call_scripts,
             scripts=store.scripts,
+            seal=self.vault.seal,
             lending=lambda name, destination: Lending(name, destination, ours),
             clock=self._declared.clock,
             first_delay=self._declared.resolvers.retry.delay(1, chance=0.5).total_seconds(),
@@ -63,6 +67,9 @@ class Erasing:
         )
         resolvers = [self._own if one.name == OWN else one for one in self._declared.resolvers]
         return [CallDestination(one, parts, lanes=lanes) for one in resolvers]
+
+    def _calls(self) -> OpenedCalls:
+        return OpenedCalls(self._sides.store().calls, self.vault)
 
     def _own_tables(self) -> Registered:
         async def now() -> datetime:
@@ -86,10 +93,11 @@ class Erasing:
             handles=self._sides.handles(),
             scripts=store.scripts,
             call_scripts=store.call_scripts,
-            calls=store.calls,
+            calls=self._calls(),
             join=self._sides.join,
             preparing=self._sides.preparing(),
             routes=self._declared.routes,
             appended=self._sides.appended,
             deadline_days=self._declared.settings.erasure.deadline_days,
+            seal=self.vault.seal,
         )

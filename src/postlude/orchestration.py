@@ -43,7 +43,7 @@ class Orchestration:
     def __init__(self, declared: Declared, sides: Sides) -> None:
         self._declared = declared
         self._sides = sides
-        self._telling: Telling[Stuck] = Telling("stuck saga", declared.stuck_hooks)
+        self._telling: Telling[Stuck] = Telling("stuck saga", declared.stuck_hooks, lambda stuck: stuck.saga_id)
         self.service = SagaService(declared.sagas, self._service_parts, declared.stuck_hooks)
 
     def check(self) -> None:

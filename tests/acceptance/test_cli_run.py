@@ -13,6 +13,7 @@ import pytest
 
 from postlude import Postlude
 from postlude.ports.ownership import LiveWorker
+from tests.acceptance import deaf_app
 from tests.acceptance.cli_shop import APP, HANG, ONE_OF_EACH, end, finish, on_shop, place, postlude, start
 from tests.databases import Databases
 from tests.engine import query, until
@@ -136,6 +137,18 @@ def test_a_handler_that_hangs_in_its_thread_does_not_keep_the_process(started, s
     answer = finish(process)
     assert answer.code == 0, answer
     assert "the process ends without it" in answer.err
+
+
+def test_a_call_that_ignores_its_cancellation_does_not_keep_the_process(started, sqlite_url: str) -> None:
+    asyncio.run(deaf_app.ask(sqlite_url))
+    process = started("run", deaf_app.APP, "--json", database=sqlite_url, POSTLUDE_WORKER__SHUTDOWN_TIMEOUT="0.2")
+    on_shop(sqlite_url, _until_claimed)
+    _end(process)
+    answer = finish(process, timeout=20)
+    assert answer.code == 0, answer
+    assert answer.json == {"workers": 1, "restarts": 0}
+    assert "the process ends without it" in answer.err
+    assert "only expands rows" not in answer.err, "it makes calls"
 
 
 async def _until_buried(url: str) -> None:

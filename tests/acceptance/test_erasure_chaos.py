@@ -169,6 +169,13 @@ class Office:
         assert {call.last_error for call in left} == {"ResolverError"}
         secrets = await self._fetch("SELECT part, count(*) FROM postlude_secret GROUP BY part")
         assert dict(secrets).get("subject") == len(doomed), "a secret outlived its call"
+        assert "verification" not in dict(secrets)
+        told = (
+            "SELECT count(*), count(DISTINCT detail ->> 'entry_id') FROM postlude_audit WHERE action LIKE 'erasure_%'"
+        )
+        done = await self._fetch(told + " AND action = 'erasure_step_succeeded'")
+        verified = await self._fetch(told + " AND action LIKE 'erasure_external_verif%'")
+        assert verified == done == [(len(self._subjects) * len(KINDS) - len(doomed),) * 2], "each is verified once"
         failed = await self._fetch("SELECT count(*) FROM postlude_audit WHERE action = 'erasure_step_failed'")
         assert failed[0][0] == len(doomed)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 
 import asyncpg
@@ -17,9 +17,33 @@ from postlude.storage.postgres.store import PostgresStore
 from postlude.testing.clock import ManualClock
 from postlude.testing.contracts.arrange import LANES
 from postlude.testing.contracts.store import StoreContract
-from tests.databases import Databases
+from tests.conftest import SERVERS
+from tests.databases import PostgresDatabases, PostgresTemplates, finish
 
 SCHEMA = "out box"
+Open = Callable[[str], Awaitable[PostgresStore]]
+
+
+def _store(url: str, clock: ManualClock, driver: str = "asyncpg") -> PostgresStore:
+    return PostgresStore(url, clock=clock, schema=SCHEMA, pool=PoolOptions(min=1, max=4), driver=driver)
+
+
+def _install(url: str) -> None:
+    async def upgrade() -> None:
+        store = _store(url, ManualClock())
+        await store.open()
+        await store.schema.upgrade(lanes=LANES)
+        await store.close()
+
+    finish(upgrade())
+
+
+@pytest.fixture(scope="session")
+def installed() -> Iterator[PostgresTemplates]:
+    """By server, a database that the stores of the contract are copied from; its own tests of upgrades make theirs."""
+    templates = PostgresTemplates(SERVERS, _install)
+    yield templates
+    templates.drop_all()
 
 
 class TestPostgresStore(StoreContract):
@@ -36,7 +60,7 @@ class TestPostgresStore(StoreContract):
         return "asyncpg"
 
     @pytest.fixture
-    def servers(self, postgres_database: Databases) -> Databases:
+    def servers(self, postgres_database: PostgresDatabases) -> PostgresDatabases:
         return postgres_database
 
     @pytest.fixture
@@ -48,27 +72,34 @@ class TestPostgresStore(StoreContract):
         return f'"{SCHEMA}".'
 
     @pytest.fixture
-    async def blanks(
-        self, servers: Databases, clock: ManualClock, driver: str
-    ) -> AsyncIterator[tuple[PostgresStore, PostgresStore]]:
-        url = servers.fresh(schema=False)
+    async def opened(self, clock: ManualClock, driver: str) -> AsyncIterator[Open]:
         async with AsyncExitStack() as stack:
-            pool = PoolOptions(min=1, max=4)
-            stores = [PostgresStore(url, clock=clock, schema=SCHEMA, pool=pool, driver=driver) for _ in range(2)]
-            assert {store.database.driver.name for store in stores} == {driver}
-            for store in stores:
+
+            async def opened(url: str) -> PostgresStore:
+                store = _store(url, clock, driver)
+                assert store.database.driver.name == driver
                 await store.open()
                 stack.push_async_callback(store.close)
-            yield stores[0], stores[1]
+                return store
+
+            yield opened
 
     @pytest.fixture
-    async def store(self, blanks: tuple[PostgresStore, PostgresStore]) -> PostgresStore:
-        await blanks[0].schema.upgrade(lanes=LANES)
-        return blanks[0]
+    async def blanks(self, servers: PostgresDatabases, opened: Open) -> tuple[PostgresStore, PostgresStore]:
+        url = servers.fresh(schema=False)
+        return await opened(url), await opened(url)
 
     @pytest.fixture
-    async def other(self, blanks: tuple[PostgresStore, PostgresStore], store: PostgresStore) -> PostgresStore:
-        return blanks[1]
+    def url(self, servers: PostgresDatabases, installed: PostgresTemplates) -> str:
+        return servers.copy_of(installed[servers.name])
+
+    @pytest.fixture
+    async def store(self, url: str, opened: Open) -> PostgresStore:
+        return await opened(url)
+
+    @pytest.fixture
+    async def other(self, url: str, opened: Open) -> PostgresStore:
+        return await opened(url)
 
 
 class TestPostgresStoreThroughPsycopg(TestPostgresStore):
@@ -83,7 +114,7 @@ class TestPostgresStoreThroughPsycopg(TestPostgresStore):
         return "psycopg"
 
     @pytest.fixture
-    def servers(self, any_postgres_database: Databases) -> Databases:
+    def servers(self, any_postgres_database: PostgresDatabases) -> PostgresDatabases:
         return any_postgres_database
 
     @pytest.fixture

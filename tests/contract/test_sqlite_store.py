@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -14,6 +14,24 @@ from postlude.storage.sqlite.store import SqliteStore
 from postlude.testing.clock import ManualClock
 from postlude.testing.contracts.arrange import LANES
 from postlude.testing.contracts.store import StoreContract
+from tests.databases import copy_of, finish
+
+Open = Callable[[Path], Awaitable[SqliteStore]]
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the stores of the contract are copied from; its own tests of upgrades make theirs."""
+    path = tmp_path_factory.mktemp("contract") / "schema.db"
+
+    async def upgrade() -> None:
+        store = SqliteStore(str(path), clock=ManualClock())
+        await store.open()
+        await store.schema.upgrade(lanes=LANES)
+        await store.close()
+
+    finish(upgrade())
+    return path
 
 
 class TestSqliteStore(StoreContract):
@@ -30,20 +48,30 @@ class TestSqliteStore(StoreContract):
         return sqlite3.IntegrityError
 
     @pytest.fixture
-    async def blanks(self, tmp_path: Path, clock: ManualClock) -> AsyncIterator[tuple[SqliteStore, SqliteStore]]:
-        path = str(tmp_path / "outbox.db")
+    async def opened(self, clock: ManualClock) -> AsyncIterator[Open]:
         async with AsyncExitStack() as stack:
-            stores = SqliteStore(path, clock=clock), SqliteStore(path, clock=clock)
-            for store in stores:
+
+            async def opened(path: Path) -> SqliteStore:
+                store = SqliteStore(str(path), clock=clock)
                 await store.open()
                 stack.push_async_callback(store.close)
-            yield stores
+                return store
+
+            yield opened
 
     @pytest.fixture
-    async def store(self, blanks: tuple[SqliteStore, SqliteStore]) -> SqliteStore:
-        await blanks[0].schema.upgrade(lanes=LANES)
-        return blanks[0]
+    async def blanks(self, tmp_path: Path, opened: Open) -> tuple[SqliteStore, SqliteStore]:
+        return await opened(tmp_path / "blank.db"), await opened(tmp_path / "blank.db")
 
     @pytest.fixture
-    async def other(self, blanks: tuple[SqliteStore, SqliteStore], store: SqliteStore) -> SqliteStore:
-        return blanks[1]
+    def path(self, tmp_path: Path, installed: Path) -> Path:
+        copy_of(installed, tmp_path / "outbox.db")
+        return tmp_path / "outbox.db"
+
+    @pytest.fixture
+    async def store(self, path: Path, opened: Open) -> SqliteStore:
+        return await opened(path)
+
+    @pytest.fixture
+    async def other(self, path: Path, opened: Open) -> SqliteStore:
+        return await opened(path)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from postlude import AuditBroken, AuditReport, ConfigurationError, FileAuditSink, Postlude
+from postlude import AuditBroken, AuditReport, ConfigurationError, FileAuditSink, NaiveDatetime, Postlude
 from postlude.core.pseudonym import TARGET, pseudonym
 from tests.engine import make_app
 from tests.tampering import chained, literal, rewrite, tamper, write
@@ -220,6 +221,11 @@ async def test_a_subject_is_found_by_an_id_that_is_stored_nowhere(database_url: 
         assert await app.audit.list(subject="bob@example.com") == []
         with pytest.raises(ConfigurationError, match="subject is a target"):
             await app.audit.list(subject="ann@example.com", target="x")
+        assert await app.audit.list(subject=4711) == [], "the same ids that requests take"
+        with pytest.raises(ConfigurationError, match="limit"):
+            await app.audit.list(limit=-1)
+        with pytest.raises(NaiveDatetime, match="since"):
+            await app.audit.list(since=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the mistake
 
 
 async def test_export_gives_the_chain_in_order(database_url: str) -> None:

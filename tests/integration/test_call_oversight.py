@@ -143,17 +143,19 @@ async def test_a_call_that_kills_its_worker_is_poison_and_told(make) -> None:
     app: Postlude = make(vendor)
     app.erasure.on_abandoned(told.append)
     await erase(app)
+    await app.start()
     for number in range(1, 4):
         entered.clear()
-        async with workers(app) as (worker,):
-            passing = asyncio.create_task(worker.drain_once())
-            async with asyncio.timeout(20):
-                await entered.wait()
-            await die(worker)
-            passing.cancel()
-            await asyncio.wait([passing])
-            for relay in worker.relays.values():
-                await relay.quiesce(0)
+        worker = app.engine.new_worker(duties=False)
+        await worker.start()
+        passing = asyncio.create_task(worker.drain_once())
+        async with asyncio.timeout(20):
+            await entered.wait()
+        await die(worker)
+        passing.cancel()
+        await asyncio.wait([passing])
+        for relay in worker.relays.values():
+            await relay.quiesce(0)
         assert len(vendor.keys) == number
         app.clock.advance(120)
     await app.drain()
@@ -162,6 +164,33 @@ async def test_a_call_that_kills_its_worker_is_poison_and_told(make) -> None:
     assert (await detail(app, "erasure_step_failed"))["error"] == "Poison"
     await until(lambda: bool(told))
     assert [(one.error, one.subject_id) for one in told] == [("Poison", ADA)]
+
+
+async def test_a_call_that_is_cut_off_by_every_stop_of_its_worker_is_no_poison(make) -> None:
+    entered = asyncio.Event()
+
+    async def hangs() -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    vendor = Vendor("vendor", *[hangs] * 4)
+    app: Postlude = make(vendor)
+    await erase(app)
+    for number in range(1, 5):
+        entered.clear()
+        async with workers(app) as (worker,):
+            passing = asyncio.create_task(worker.drain_once())
+            async with asyncio.timeout(20):
+                await entered.wait()
+            passing.cancel()
+            await asyncio.wait([passing])
+            for relay in worker.relays.values():
+                await relay.quiesce(0)
+            await worker.stop(timeout=20)
+        assert len(vendor.keys) == number
+        app.clock.advance(120)
+    assert await app.drain() == 1, "the fifth attempt is as good as the first"
+    assert (await trail(app))[-1] == "erasure_completed"
 
 
 # ---------------------------------------------------------------- lists and counts

@@ -66,6 +66,16 @@ def horizon(**ahead: float) -> datetime:
 # ---------------------------------------------------------------- the table of seed 001
 
 
+async def test_a_vendors_answer_does_not_get_into_the_trail(make) -> None:
+    answers: list[Any] = [{"email": VALUE}, object()]
+    app = make(Vendor("vendor", *(Erasure(already_absent=one) for one in answers)))
+    for _ in answers:
+        await erase(app)
+        assert await app.drain() == 1
+    succeeded = await records(app, "erasure_step_succeeded")
+    assert [one["detail"]["already_absent"] for one in succeeded] == [True, True]
+
+
 @pytest.mark.parametrize("absent", [False, True])
 async def test_an_erasure_is_a_success_also_when_there_was_nothing(make, url: str, absent: bool) -> None:
     vendor = Vendor("vendor", Erasure(already_absent=absent))
@@ -293,7 +303,7 @@ class Bomb(BaseException):
 
 
 async def test_what_never_has_an_outcome_is_given_up_after_all_attempts(make, caplog: pytest.LogCaptureFixture) -> None:
-    vendor = Vendor("vendor", *[Bomb()] * 20)
+    vendor = Vendor("vendor", *[Bomb(VALUE)] * 20)
     app = make(vendor)
     await erase(app)
     for number in range(1, 9):
@@ -304,6 +314,8 @@ async def test_what_never_has_an_outcome_is_given_up_after_all_attempts(make, ca
     await app.run_once()
     call = await only_call(app)
     assert (call.status, call.last_error, len(vendor.keys)) == (Status.dead, "AttemptsExhausted", 8)
+    assert "Bomb" in caplog.text
+    assert VALUE not in caplog.text
 
 
 async def test_an_error_of_ours_in_a_resolver_is_the_resolvers(make) -> None:
@@ -438,6 +450,8 @@ async def test_a_resolver_that_raises_park_is_parked_with_a_record(make) -> None
         (False, "erasure_external_verification_failed", {}),
         (OSError(VALUE), "erasure_external_verification_failed", {"error": "OSError"}),
         (ResolverError(VALUE), "erasure_external_verification_failed", {"error": "ResolverError"}),
+        (asyncio.CancelledError(VALUE), "erasure_external_verification_failed", {"error": "CancelledError"}),
+        (Bomb(VALUE), "erasure_external_verification_failed", {"error": "Bomb"}),
     ],
 )
 async def test_verification_is_recorded_and_reverts_nothing(
@@ -446,7 +460,7 @@ async def test_verification_is_recorded_and_reverts_nothing(
     vendor = Verifying(absent=absent)
     app = make(vendor)
     result = await erase(app)
-    assert await app.drain() == 1
+    assert await app.drain() == 2, "the call, and its verification"
     assert await trail(app) == [
         "erasure_requested", "erasure_local_completed", "erasure_step_succeeded", "erasure_completed", action,
     ]  # fmt: skip
@@ -466,7 +480,7 @@ async def test_a_verification_that_hangs_is_recorded_too(make) -> None:
     app = make()
     app.resolvers.register(Hanging(), timeout=0.05)
     await erase(app)
-    assert await app.drain() == 1
+    assert await app.drain() == 2
     assert (await detail(app, "erasure_external_verification_failed"))["error"] == "TimeoutError"
 
 

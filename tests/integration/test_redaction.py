@@ -161,6 +161,26 @@ async def test_an_open_delivery_of_a_redacted_event_dies_visibly(app: Postlude, 
     assert (letter.event_id, "Redacted" in str(letter.error)) == (first, True)
 
 
+async def test_a_message_that_comes_after_its_event_was_redacted_brings_nothing_back(
+    app: Postlude, database_url: str
+) -> None:
+    first = await register(app)
+    await app.drain()
+    await app.privacy.redact(ADA, **BY)
+    late = make_app(database_url)
+    late._opened_brokers["default"] = app.broker()
+
+    @late.on(Registered, topic="registered", consumer="late", name="late")
+    async def take(one: Registered) -> None:
+        raise AssertionError(one)
+
+    async with late:
+        await late.drain()
+        (letter,) = await late.insight.list(status="dead")
+        assert (letter.event_id, letter.destination, "Redacted" in str(letter.error)) == (first, "handler:late", True)
+    assert [bytes(one) for (one,) in await query(database_url, "SELECT payload FROM postlude_event")] == [b"{}"]
+
+
 async def test_a_worker_that_is_at_it_is_waited_for(database_url: str) -> None:
     app = make_app(database_url)
     begun, go_on = asyncio.Event(), asyncio.Event()

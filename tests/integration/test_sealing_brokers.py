@@ -10,6 +10,7 @@ import pytest
 
 from postlude import (
     Event,
+    KeyRing,
     Postlude,
     Sealed,
     Settings,
@@ -18,6 +19,7 @@ from postlude import (
 )
 from postlude.core.envelope import BrokerMessage
 from postlude.core.sealing import HEADER, TOKEN
+from postlude.errors import DatabaseUnavailable
 from tests.engine import query, until
 from tests.sealing import (
     Address,
@@ -25,6 +27,7 @@ from tests.sealing import (
     app_with,
     append,
     dead_codes,
+    key_of,
     ring,
     seal_of,
     stored,
@@ -87,6 +90,52 @@ async def test_a_consumer_knows_whom_a_whole_sealed_message_speaks_of(database: 
     assert subjects in (["ann"], '["ann"]')
 
 
+async def test_whoever_cannot_open_a_message_can_still_redact_whom_it_names(database: Any) -> None:
+    url = database.fresh()
+    producer, consumer = app_with(database.fresh(), ring("k1")), app_with(url, ring("k1"))
+    _consume(producer, consumer, [])
+    producer.route(SignedUp)
+    async with producer, consumer:
+        event_id = await append(producer, OF_ANN)  # sealed with the key of ann, which never leaves the database
+        await producer.drain()
+        await _consumed(consumer, event_id)
+        await consumer.drain()
+        (code,) = await dead_codes(consumer, event_id)
+        assert "privacy.key_unknown" in code
+        redacted = await consumer.privacy.redact("ann", actor="mira", reason="asked by mail")
+        assert (redacted.events, redacted.deliveries) == (1, 1)
+        assert (await stored(consumer, event_id)).payload == b"{}"
+
+
+async def test_a_message_waits_for_the_key_service_when_nobody_could_say_whom_it_names(database: Any) -> None:
+    @event(type="test.told", subjects=("who",), sealed=True)
+    class Told(Event):
+        who: str
+
+    is_down = True
+
+    def find(key_id: str) -> bytes:
+        if is_down:
+            raise OSError
+        return key_of(key_id)
+
+    url = database.fresh()
+    producer, consumer = app_with(database.fresh(), ring("k1")), app_with(url, KeyRing(find, active="k1"))
+    consumer._opened_brokers["default"] = producer.broker()
+    producer.route(Told)
+    consumer.on(Told, topic="events.test.told", consumer="c", name="h")(taking([]))
+    async with producer, consumer:
+        event_id = await append(producer, Told(who="ann"), subjects=())
+        await producer.drain()
+        with pytest.raises(DatabaseUnavailable, match="key ring"):
+            await consumer.run_once()
+        assert await query(url, "SELECT subjects FROM postlude_event") == []
+        is_down = False
+        await _consumed(consumer, event_id)
+    ((subjects,),) = await query(url, "SELECT subjects FROM postlude_event")
+    assert subjects in (["ann"], '["ann"]')
+
+
 async def test_a_message_that_came_open_is_stored_sealed(database: Any) -> None:
     producer, consumer = app_with(database.fresh(), ring("k1")), app_with(database.fresh(), ring("c1"))
     got: list[SignedUp] = []
@@ -100,6 +149,57 @@ async def test_a_message_that_came_open_is_stored_sealed(database: Any) -> None:
         assert b"ann@" not in (await stored(consumer, event_id)).payload
         await consumer.drain()
     assert got == [OF_ANN]
+
+
+async def test_an_open_message_about_somebody_shredded_here_is_taken_and_never_opened(database: Any) -> None:
+    url = database.fresh()
+    producer, consumer = app_with(database.fresh(), ring("k1")), app_with(url, ring("c1"))
+    got: list[SignedUp] = []
+    for name in ("c", "d"):  # the second finds the event there, and cannot compare it
+        consumer.on(SignedUp, topic="events.test.signed_up", consumer=name, name=f"h-{name}")(taking(got))
+    consumer._opened_brokers["default"] = producer.broker()
+    producer.route(SignedUp, open_sealed=True)
+    async with producer, consumer:
+        await consumer.privacy.shred("ann", actor="mira", reason="asked by mail")
+        event_id = await append(producer, OF_ANN)
+        await producer.drain()
+        await _consumed(consumer, event_id)
+        await consumer.drain()
+        assert [("privacy.shredded" in code) for code in await dead_codes(consumer, event_id)] == [True, True]
+        assert (await consumer.privacy.redact("ann", actor="mira", reason="asked by mail")).events == 1
+    assert got == []
+    for (payload,) in await query(url, "SELECT payload FROM postlude_event"):
+        assert b"ann" not in bytes(payload)
+
+
+async def test_a_message_that_cannot_be_taken_is_kept_sealed_and_read_again(database_url: str) -> None:
+    """Sealed, it would be larger than allowed; and one that is no CloudEvent at all."""
+    app = app_with(database_url, ring("k1"), payload={"max_bytes": 400})
+    got: list[SignedUp] = []
+    app.on(SignedUp, topic="events.test.signed_up", consumer="c", name="h")(taking(got))
+    letter = b'{"user_id":"u","email":"%s"}' % (b"ann@" * 90)
+    async with app:
+        for headers in ({"x": "1"}, {"x": "2", HEADER: "{}"}):
+            message = BrokerMessage(uuid4(), "events.test.signed_up", None, letter, headers)
+            await app.broker().publish([message])
+        await app.broker().publish([_cloud_event(letter)])
+        await app.drain()
+        assert [one.email for one in got] == ["ann@" * 90]
+        dead = await app.insight.list(status="dead")
+        assert [one.destination for one in dead] == ["consumer:c", "consumer:c"]
+        for (payload,) in await query(database_url, "SELECT payload FROM postlude_event"):
+            assert b"ann@" not in bytes(payload)
+        events = [await stored(app, one.event_id) for one in dead]
+        assert [one.payload for one in await app.privacy.opened(events)] == [letter, letter]
+        ids = [one.event_id for one in dead]
+        assert await app.actions.requeue(ids, actor="mira", reason="again") == ids
+        await app.drain()
+        assert {str(one.error).partition(" ")[0] for one in await app.insight.list(status="dead")} == {"Unreadable"}
+
+
+def _cloud_event(payload: bytes) -> BrokerMessage:
+    headers = {"ce_id": str(uuid4()), "ce_type": "test.signed_up", "ce_source": "s", "ce_specversion": "1.0"}
+    return BrokerMessage(uuid4(), "events.test.signed_up", None, payload, headers)
 
 
 @pytest.mark.parametrize(
@@ -219,10 +319,12 @@ async def test_a_real_broker_carries_the_seal(sqlite_database: Any, rabbitmq_url
     got: list[SignedUp] = []
     producer.route(SignedUp, topic=topic)
     consumer.on(SignedUp, topic=topic, consumer=f"c-{topic}", name="h")(taking(got))
-    # The first try may come before the consumer has its queue.
-    async with producer, consumer, consumer.worker(), producer.worker():
+    async with producer, consumer:
+        await consumer.drain()  # from now on it has its queue
         await append(producer, ANN)
-        await until(lambda: got == [ANN])
+        await producer.drain()
+        async with consumer.worker():
+            await until(lambda: got == [ANN])
 
 
 def _consume(producer: Postlude, consumer: Postlude, got: list[Any]) -> None:

@@ -108,6 +108,26 @@ def test_methods_are_coroutine_functions(method: str) -> None:
         made().register(resolver)
 
 
+@pytest.mark.parametrize("method", ["erase_subject", "schedule_erasure", "rectify_subject", "verify_absent"])
+def test_methods_take_what_they_are_given(method: str) -> None:
+    async def anything(self: Any, *given: Any, **options: Any) -> Any: ...
+
+    async def too_little(self: Any) -> Any: ...
+
+    made().register(type("Wrapped", (Both,), {method: anything})())
+    with pytest.raises(ConfigurationError, match=f"{method} of resolver 'both' does not take") as refused:
+        made().register(type("Old", (Both,), {method: too_little})())
+    assert f"async def {method}(self, ref" in str(refused.value.hint)
+
+
+def test_the_idempotency_key_has_to_be_taken() -> None:
+    async def erase_subject(self: Any, ref: SubjectRef) -> Erasure:
+        return Erasure()
+
+    with pytest.raises(ConfigurationError, match="does not take"):
+        made().register(type("Old", (Good,), {"erase_subject": erase_subject})())
+
+
 @pytest.mark.parametrize("options", [{"timeout": 0}, {"timeout": -1}, {"concurrency": 0}, {"rate": 0}, {"rate": -0.5}])
 def test_limits_are_above_zero(options: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError, match="above zero"):
@@ -201,7 +221,10 @@ def test_what_is_refused_is_not_repeated(resolvers: Resolvers, given: dict[str, 
     assert error.__suppress_context__ or error.__context__ is None
 
 
-@pytest.mark.parametrize("subject", [None, True, b"ada", bytearray(b"ada"), "", " \t", "x" * (MAX_SUBJECT + 1)])
+@pytest.mark.parametrize(
+    "subject",
+    [None, True, b"ada", "", " \t", "x" * (MAX_SUBJECT + 1), Good(), SubjectRef("a", "b"), ["ada"], {"id": 7}, 7.0],
+)
 def test_a_subject_is_somebody(subject: Any) -> None:
     with pytest.raises(ConfigurationError):
         subject_text(subject)

@@ -129,6 +129,9 @@ async def test_a_key_service_says_no_or_is_down() -> None:
     assert await plain.active() == ("k1", key_of("k1"))
     with pytest.raises(KeyUnknown):
         await plain.key("k2")
+    tenants: dict[str, str] = {}
+    with pytest.raises(KeysUnavailable, match="active key: KeyError"):  # nobody knows which one, not: there is none
+        await KeyRing(service.find, active=lambda: tenants["ours"]).active()
 
 
 async def test_a_key_of_the_wrong_size_is_refused() -> None:

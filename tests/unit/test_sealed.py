@@ -163,7 +163,15 @@ def test_what_only_a_type_checker_knows_cannot_be_told() -> None:
     assert shape(Strange).is_unresolved
 
 
-@pytest.mark.parametrize("options", [{"key": "email"}, {"subjects": ("email",)}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key": "email"},
+        {"subjects": ("email",)},
+        {"key": "email", "sealed": True},
+        {"subjects": ("email",), "sealed": True},
+    ],
+)
 def test_what_is_stored_in_clear_cannot_be_sealed(options: dict[str, Any]) -> None:
     @event(**options)
     class Signed(Event, rename="camel"):

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import threading
-from uuid import uuid4
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
 
 from postlude.core.delivery import Delivery
 from postlude.core.lifecycle import Status
 from postlude.core.outcome import Failed, Fault, Policy, Rejected, judge
 from postlude.ports.upkeep import DutyRun
+from postlude.runtime.telling import MAX_WAITING, Telling
 from postlude.runtime.watchers import DeadLetter, Watchers
 
 
@@ -55,6 +59,52 @@ def test_a_slow_hook_holds_nobody_up() -> None:
     release.set()
     watchers.close()
     assert len(told) == 3
+
+
+class News(msgspec.Struct):
+    id: UUID
+    name: str = "Ada"
+
+
+def test_a_hook_that_hangs_is_not_waited_for_and_the_log_says_only_ids(caplog: pytest.LogCaptureFixture) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    def hangs(news: News) -> None:
+        entered.set()
+        release.wait(60)
+
+    telling = Telling("pager", [hangs], lambda news: news.id)
+    telling.tell(News(uuid4()))
+    assert entered.wait(20)
+    for _ in range(MAX_WAITING):
+        telling.tell(News(uuid4()))
+    left_out = News(uuid4())
+    telling.tell(left_out)
+    telling.close(timeout=0.01)
+    release.set()
+    assert str(left_out.id) in caplog.text
+    assert "not waited for" in caplog.text
+    assert "Ada" not in caplog.text
+
+
+@pytest.mark.parametrize("raised", [RuntimeError("Ada"), SystemExit("Ada")])
+def test_a_hook_that_breaks_is_called_again_and_logged_without_its_words(
+    caplog: pytest.LogCaptureFixture, raised: BaseException
+) -> None:
+    told: list[News] = []
+
+    def breaks(news: News) -> None:
+        told.append(news)
+        raise raised
+
+    telling = Telling("pager", [breaks], lambda news: news.id)
+    for _ in ("first", "second"):
+        telling.tell(News(uuid4()))
+    telling.close(timeout=20)
+    assert len(told) == 2
+    assert all(str(one.id) in caplog.text for one in told)
+    assert type(raised).__name__ in caplog.text
+    assert "Ada" not in caplog.text
 
 
 def test_a_duty_is_counted_with_its_rows_failures_and_seconds() -> None:

@@ -16,9 +16,10 @@ from postlude.audit.report import AuditReport
 from postlude.audit.shipping import Shipping
 from postlude.core.audit_chain import AuditRecord
 from postlude.core.audit_verify import Verifier
+from postlude.core.calls import subject_text
 from postlude.core.pseudonym import TARGET, pseudonym
 from postlude.core.sqlstate import sqlstate_of
-from postlude.errors import AuditBroken, ConfigurationError
+from postlude.errors import AuditBroken, ConfigurationError, NaiveDatetime
 from postlude.ports.audit import AuditSink, AuditTrail, Place, Which
 
 PAGE = 1000
@@ -58,16 +59,21 @@ class Audit:
         action: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        subject: str | None = None,
+        subject: str | int | UUID | None = None,
         limit: int = 100,
         after: UUID | None = None,
     ) -> Sequence[AuditRecord]:
         """Newest first, after the record of that id. `subject` is a data subject's own id."""
         if subject is not None and target is not None:
             raise ConfigurationError("a subject is a target too", hint="Give one of the two.")
+        if limit < 1:
+            raise ConfigurationError(f"a limit is at least 1, not {limit}")
+        for name, moment in (("since", since), ("until", until)):
+            if moment is not None and moment.utcoffset() is None:
+                raise NaiveDatetime(f"{name} {moment.isoformat()} has no time zone")
         trail = await self._trail()
         if subject is not None:
-            target = TARGET + pseudonym(await _key_for_subjects(trail), subject)
+            target = TARGET + pseudonym(await _key_for_subjects(trail), subject_text(subject))
         which = Which(target=target, actor=actor, action=action, since=since, until=until)
         return await trail.records(which, limit=limit, after=after)
 

@@ -16,7 +16,13 @@ from postlude.outbox.routes import Routes
 
 OWN = "postlude"
 """The name under which our own tables are erased."""
-METHODS = ("erase_subject", "schedule_erasure", "rectify_subject", "verify_absent")
+METHODS = {
+    "erase_subject": "ref, *, idempotency_key",
+    "schedule_erasure": "ref, *, idempotency_key",
+    "rectify_subject": "ref, corrections, *, idempotency_key",
+    "verify_absent": "ref",
+}
+"""What a resolver may have, and what each is called with."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -96,11 +102,24 @@ def _check(made: Registered) -> None:
             f"resolver {name!r} can neither erase nor schedule an erasure",
             hint="Write async def erase_subject(self, ref, *, idempotency_key) -> Erasure.",
         )
-    for method in METHODS:
-        if made.can(method) and not inspect.iscoroutinefunction(getattr(resolver, method)):
-            raise ConfigurationError(
-                f"{method} of resolver {name!r} is no coroutine function",
-                hint="Write async def; a blocking client belongs into asyncio.to_thread.",
-            )
+    for method in filter(made.can, METHODS):
+        _check_method(name, method, getattr(resolver, method))
     if made.timeout <= 0 or made.concurrency < 1 or (made.rate is not None and made.rate <= 0):
         raise ConfigurationError(f"timeout, concurrency and rate of resolver {name!r} must be above zero")
+
+
+def _check_method(name: str, method: str, function: Any) -> None:
+    """Else it would be found out by the first call, and again at each of its attempts."""
+    if not inspect.iscoroutinefunction(function):
+        raise ConfigurationError(
+            f"{method} of resolver {name!r} is no coroutine function",
+            hint="Write async def; a blocking client belongs into asyncio.to_thread.",
+        )
+    placed, _, named = METHODS[method].partition(", *, ")
+    try:
+        inspect.signature(function).bind(*placed.split(", "), **dict.fromkeys(filter(None, [named])))
+    except TypeError:
+        raise ConfigurationError(
+            f"{method} of resolver {name!r} does not take what it is given",
+            hint=f"Write async def {method}(self, {METHODS[method]}).",
+        ) from None

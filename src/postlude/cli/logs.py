@@ -11,6 +11,8 @@ import msgspec
 from postlude.secrecy import without_secrets
 from postlude.settings import LogSettings
 
+CLIENTS = ("httpx", "httpcore", "urllib3", "aiohttp.client", "botocore", "stripe")
+"""They write the URLs that they ask into the log, httpx at every call: the ids of data subjects at vendors."""
 PLAIN = "%(asctime)s %(levelname)-7s [%(process)d] %(name)s: %(message)s"
 
 
@@ -44,6 +46,9 @@ def configure(options: LogSettings) -> None:
     handler.setFormatter(JsonFormatter() if options.format == "json" else PlainFormatter(PLAIN))
     root.addHandler(handler)
     root.setLevel(options.level.upper())
+    for client in map(logging.getLogger, CLIENTS):
+        if client.level == logging.NOTSET:  # else the app has decided for itself
+            client.setLevel(logging.ERROR)
 
 
 def silence() -> None:

@@ -79,7 +79,12 @@ def rotate(
     left = max(0, ended.total - ended.done)
     if json:
         operation = None if ended.created_at is None else ended.id
-        counts = {"resealed": ended.done, "left": left, "keys_left": ended.keys_left}
+        counts = {
+            "resealed": ended.done,
+            "left": left,
+            "keys_left": ended.keys_left,
+            "secrets_left": ended.secrets_left,
+        }
         render.json({"key": ended.destination, **counts, "operation": operation})
     else:
         what = "1 event is" if ended.done == 1 else f"{ended.done:,} events are"
@@ -89,7 +94,9 @@ def rotate(
         if ended.keys_left:
             which = _counted(ended.keys_left, "data subject", "data subjects")
             render.note(f"The keys of {which} stay as they are: the key that wraps them is not in the ring.")
-    raise typer.Exit(1 if left or ended.keys_left else 0)
+        if ended.secrets_left:
+            render.note(f"{ended.secrets_left:,} secrets of calls stay as they are: no key of the ring opens them.")
+    raise typer.Exit(1 if left or ended.keys_left or ended.secrets_left else 0)
 
 
 @group.command()

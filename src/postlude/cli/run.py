@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -20,7 +20,7 @@ from postlude.errors import ConfigurationError
 
 log = logging.getLogger("postlude.cli")
 PATIENCE = 1.0
-"""For threads of handlers that should have ended by now."""
+"""For threads and tasks of handlers that should have ended by now."""
 ONCE = 3600.0
 """How long `--once` goes on at most while there is something due."""
 KILL_MARGIN = 15.0
@@ -53,18 +53,22 @@ def run(
         else:
             render.say(f"{settled:,} deliveries settled.")
     elif workers == 1:
-        using(loaded, _work)
+        using(loaded, lambda opened: _work(opened, json=json))
         _ended(workers, 0, json=json)
         _leave_hung_threads()
     else:
         _supervise(loaded, chosen, workers, json=json)
 
 
-async def _work(app: Postlude) -> None:
-    if not (app.routes.brokers() or app.routes.handlers):
-        log.warning("this app has no route and no handler: it only expands rows of SQL producers")
+async def _work(app: Postlude, *, json: bool) -> None:
+    if not (app.routes.brokers() or app.routes.handlers or app.resolvers.names()):
+        log.warning("this app has no route, no handler and no resolver: it only expands rows of SQL producers")
     log.info("a worker starts")
     await app.run()
+    await app.close()
+    if await _are_tasks_left():
+        _ended(1, 0, json=json)
+        _leave("a handler or resolver ignores that it is cancelled; the process ends without it")
 
 
 def _supervise(app: Postlude, reference: str, workers: int, *, json: bool) -> None:
@@ -88,7 +92,19 @@ def _leave_hung_threads() -> None:
     for thread in hung:
         thread.join(PATIENCE)
     if any(thread.is_alive() for thread in hung):
-        log.warning("a handler still runs in its thread; the process ends without it")
-        logging.shutdown()
-        sys.stdout.flush()
-        os._exit(0)
+        _leave("a handler still runs in its thread; the process ends without it")
+
+
+async def _are_tasks_left() -> bool:
+    """The event loop would wait for them for ever."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    return bool(left) and bool((await asyncio.wait(left, timeout=PATIENCE))[1])
+
+
+def _leave(why: str) -> NoReturn:
+    log.warning("%s", why)
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)

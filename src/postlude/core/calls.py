@@ -72,6 +72,13 @@ class Whom(msgspec.Struct, frozen=True):
     ref: SubjectRef
 
 
+class Unverified(msgspec.Struct, frozen=True):
+    """What a verification needs when its call is over: the pseudonym for the record, and who the subject was there."""
+
+    subject: str
+    ref: SubjectRef
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One call, open or abandoned, as an operator sees it. `entry_id` is also its idempotency key."""
 
@@ -102,10 +109,11 @@ class AbandonedSignal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def subject_text(subject_id: Any) -> str:
-    """Opaque and short: an id, not a name."""
-    if subject_id is None or isinstance(subject_id, (bool, bytes, bytearray, memoryview)):
+    """Opaque and short: an id, not a name. Whoever gives the person instead of its id would erase nobody, and be told
+    that it is done."""
+    if isinstance(subject_id, bool) or not isinstance(subject_id, str | int | UUID):
         raise ConfigurationError(
-            f"a subject id is no {type(subject_id).__name__}", hint="Give text, a number or a UUID."
+            f"a subject id is no {type(subject_id).__name__}", hint="Give text, a whole number or a UUID."
         )
     text = str(subject_id)
     if not text.strip() or len(text) > MAX_SUBJECT or not TEXT.fullmatch(text):

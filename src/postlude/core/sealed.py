@@ -89,6 +89,7 @@ def has_sealed_parts(spec: EventSpec) -> bool:
 
 def _shape(spec: EventSpec) -> Shape | None:
     if spec.sealed:
+        _require_clear(spec)
         return Shape([], is_sealed=True)
     try:
         shape = Shape([spec.cls])
@@ -97,13 +98,17 @@ def _shape(spec: EventSpec) -> Shape | None:
         return Shape([], is_unresolved=True)
     if not is_wanted:
         return None
+    _require_clear(spec)
+    return shape
+
+
+def _require_clear(spec: EventSpec) -> None:
     for name in (*((spec.key,) if spec.key else ()), *spec.subjects):
         if is_sealed_field(spec.cls, name):
             raise ConfigurationError(
                 f"{spec.cls.__qualname__}.{name} is sealed, and is stored in clear as the event's key or subject",
                 hint="Name a field that is not personal: an id of your own.",
             )
-    return shape
 
 
 def is_sealed_field(cls: type[Any], name: str) -> bool:
@@ -216,12 +221,22 @@ def _of_pydantic(cls: Any) -> dict[str, Any]:
     for name, field in cls.model_fields.items():
         wanted = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
         found[(by_alias and field.serialization_alias) or name] = wanted
-        for other in (name, field.alias, field.serialization_alias, *_accepted(field.validation_alias)):
-            if other is not None:  # as others may write it
-                found.setdefault(other, wanted)
+        for other in accepted_names(cls, name):  # as others may write it
+            found.setdefault(other, wanted)
     for name, computed in cls.model_computed_fields.items():
         found[(by_alias and computed.alias) or name] = computed.return_type
     return found
+
+
+def accepted_names(cls: Any, name: str) -> list[str]:
+    """What a field may be called on the wire, by its name in Python."""
+    if issubclass(cls, msgspec.Struct):
+        return [field.encode_name for field in msgspec.structs.fields(cls) if field.name == name]
+    if not hasattr(cls, "model_fields"):
+        return [name]
+    field = cls.model_fields[name]
+    others = (field.alias, field.serialization_alias, *_accepted(field.validation_alias))
+    return [name, *(other for other in others if other is not None)]
 
 
 def _accepted(alias: Any) -> list[str]:

@@ -20,6 +20,11 @@ def table_of(given: Any) -> sqlalchemy.Table:
 
     found = inspect(given, raiseerr=False) if isinstance(given, type) else given
     if isinstance(found, Mapper):
+        if found.single and found.inherits is not None:
+            whole = found.inherits.base_mapper.class_.__name__
+            raise TypeError(
+                f"{_named(given)} has no table of its own, and rows of {whole} that are none stand there too"
+            )
         found = found.local_table
     if not isinstance(found, Real):
         raise TypeError(f"{_named(given)} is neither a model nor a Table")

@@ -10,7 +10,7 @@ from postlude.core.data_map import ForeignKey, MappedColumn, Path, Retain
 from postlude.core.erasure_plan import DeleteRows, DetachRows, KeepRows, Plan, Step, UpdateColumns
 from postlude.core.sqlstate import sqlstate_of
 from postlude.enlist.faults import meaning
-from postlude.enlist.sqlalchemy_schema import named
+from postlude.enlist.sqlalchemy_schema import kind_of, named
 from postlude.errors import ConnectionClosed, DatabaseBusy, ErasureRefused, NotInTransaction
 from postlude.ports.subject_data import Local
 
@@ -124,7 +124,9 @@ class Statements:
         key, rest = path[0], path[1:]
         columns = [named(table, name) for name in key.columns]
         if not rest and (key.target, *key.target_columns) == self._plan.anchor:
-            directly: sqlalchemy.ColumnElement[bool] = columns[0] == subject
+            # Where the database knows of no reference, an id may stand as text.
+            known = str(subject) if key.soft and kind_of(columns[0]) == "str" else subject
+            directly: sqlalchemy.ColumnElement[bool] = columns[0] == known
             return directly
         target = self._tables[key.target].alias()
         found = select(*(named(target, name) for name in key.target_columns)).where(

@@ -52,6 +52,8 @@ class ErasureParts(msgspec.Struct, frozen=True):
     routes: Routes
     appended: Callable[[], None]
     deadline_days: int
+    seal: Callable[[UUID, Mapping[str, bytes]], Awaitable[Mapping[str, bytes]]]
+    """What a call keeps secret, as it is to be stored."""
 
 
 class ErasureService(Oversight):
@@ -224,7 +226,7 @@ class ErasureService(Oversight):
         routes = parts.routes
         tells = any(True for _ in routes.targets(spec_of(COMPLETIONS[request.operation]).type))
         group = NewGroup(new_id(), subject, request.operation, parts.deadline_days * DAY, tells)
-        calls = [self._call(request, subject, group.id, ref) for ref in (*request.refs, *own)]
+        calls = [await self._call(request, subject, group.id, ref) for ref in (*request.refs, *own)]
         generation = await self._play(session, parts.call_scripts.open_group(group, calls))
         parts.appended()
         asked = {ref.kind for ref in request.refs}
@@ -238,7 +240,7 @@ class ErasureService(Oversight):
             retained=done.retained,
         )
 
-    def _call(self, request: Request, subject: str, group: UUID, ref: SubjectRef) -> NewCall:
+    async def _call(self, request: Request, subject: str, group: UUID, ref: SubjectRef) -> NewCall:
         """Its key is the subject: at one resolver, what was asked first is done first."""
         preparing = self._get_parts().preparing
         event = CALLS[request.operation](resolver=ref.kind, group=group)
@@ -248,7 +250,7 @@ class ErasureService(Oversight):
         secrets = {SUBJECT: msgspec.json.encode(Whom(request.subject_id, ref))}
         if request.corrected is not None:
             secrets[CORRECTIONS] = request.corrected
-        return NewCall(prepared, secrets)
+        return NewCall(prepared, await self._get_parts().seal(prepared.event_id, secrets))
 
     async def _record(
         self, session: Any, request: Request, subject: str, name: str, detail: Mapping[str, str | int | bool]

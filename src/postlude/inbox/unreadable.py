@@ -9,9 +9,12 @@ import msgspec
 
 from postlude.core.codec import digest
 from postlude.core.delivery import NORMAL, StoredEvent
+from postlude.core.event import Event, event, spec_of
 from postlude.core.identity import FOREIGN
 from postlude.core.lanes import lane_of
 from postlude.core.outcome import Fault
+from postlude.core.sealed import has_sealed_parts
+from postlude.core.sealing import HEADER
 from postlude.errors import (
     BeyondWindow,
     IdConflict,
@@ -28,10 +31,15 @@ from postlude.ports.broker import Received
 TYPE = "postlude.unreadable"
 BYTES = "application/octet-stream"
 KIND, CODE, REASON = "postlude-error", "postlude-code", "postlude-reason"
-KEY, POSITION = "postlude-key", "postlude-position"
+KEY, POSITION, SEALED = "postlude-key", "postlude-position", "postlude-came-sealed"
 """Headers of our own beside those that came."""
 TELLING = (BeyondWindow, IdConflict, InvalidId, PayloadTooLarge, UnknownEvent, Unreadable)
 """Errors whose sentences hold names and sizes, and nothing of what a message says of anybody."""
+
+
+@event(type=TYPE, sealed=True, record_only=True)
+class Kept(Event):
+    """How it is stored where some class has sealed parts: nobody can tell what in it is personal."""
 
 
 def as_it_came(
@@ -46,6 +54,8 @@ def as_it_came(
         headers[POSITION] = _text(position)
     content = sha256(msgspec.json.encode((consumer.name, topic, headers), order="deterministic"))
     content.update(received.payload)
+    if HEADER in headers:  # that of the message; what is sealed here has one of its own
+        headers[SEALED] = headers.pop(HEADER)
     headers |= {KIND: type(error).__name__, CODE: error.code}
     if isinstance(error, TELLING):
         headers[REASON] = _text(str(error.args[0]))
@@ -71,13 +81,16 @@ def as_it_came(
         max_attempts=None,
         available_at=None,
         routes=(Route(consumer.destination, lane_of(None, event_id, lanes), None),),
+        seals=spec_of(Kept) if any(has_sealed_parts(one.spec) for one in consumer.interests) else None,
     )
 
 
 def received_of(event: StoredEvent) -> Received:
     """The message again, for another look at it."""
-    ours = (KIND, CODE, REASON, KEY, POSITION)
+    ours = (KIND, CODE, REASON, KEY, POSITION, SEALED)
     headers = {name: value for name, value in event.headers.items() if name not in ours}
+    if SEALED in event.headers:
+        headers[HEADER] = event.headers[SEALED]
     return Received(event.topic, event.headers.get(KEY), event.payload, headers, place=None)
 
 

@@ -97,11 +97,11 @@ class Outbox:
         self.hint()
         return ids
 
-    async def seal(self, tx: Any, prepared: Sequence[Prepared]) -> Sequence[Prepared]:
+    async def seal(self, tx: Any, prepared: Sequence[Prepared], *, from_afar: bool = False) -> Sequence[Prepared]:
         """As it is to be stored."""
         if self._sealing is None or all(one.seals is None for one in prepared):
             return prepared
-        return await self._sealing.seal(partial(self._handles.adapter(tx).play, tx), prepared)
+        return await self._sealing.seal(partial(self._handles.adapter(tx).play, tx), prepared, from_afar=from_afar)
 
     def hint(self) -> None:
         """Somebody appended: whoever works should look."""

@@ -36,11 +36,19 @@ def distinct(prepared: Sequence[Prepared]) -> list[Prepared]:
     return list(found.values())
 
 
-def require_same(received: Sequence[Prepared], stored: Mapping[UUID, tuple[str, int, bytes]]) -> None:
-    """Type, version and payload of what was received are as they are stored; the way here may have changed the key."""
+def require_same(received: Sequence[Prepared], stored: Mapping[UUID, tuple[str, int, bytes | None]]) -> None:
+    """Type, version and payload of what was received are as they are stored; the way here may have changed the key. Where
+    no payload is given, nobody can tell any more, and it is taken for the same."""
     known = [(one, stored.get(one.event_id)) for one in received]
-    if other := [one.event_id for one, content in known if content != (one.type, one.version, one.payload)]:
+    if other := [one.event_id for one, content in known if not _is_same(one, content)]:
         raise conflict(other)
+
+
+def _is_same(one: Prepared, content: tuple[str, int, bytes | None] | None) -> bool:
+    if content is None:
+        return False
+    event_type, version, payload = content
+    return (event_type, version) == (one.type, one.version) and payload in (None, one.payload)
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -69,6 +77,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """Digests that mean the same content: keyed by another key, or by none."""
     seals: EventSpec | None = None
     """Its class, when something of it is sealed or may have to be."""
+    is_lost: bool = False
+    """Nobody can open it, so that it cannot be compared with what is stored under its id."""
 
     def is_as(self, digest: bytes | None) -> bool:
         """Is that the digest of the same content?"""

@@ -18,9 +18,11 @@ from postlude.core.delivery import Delivery, Fence
 from postlude.core.lifecycle import Status
 from postlude.core.statement import Script
 from postlude.ports.append import Prepared
+from postlude.ports.audit import AuditEntry
 
 SUBJECT, CORRECTIONS, HORIZON = "subject", "corrections", "horizon"
-"""Parts of a call's secret."""
+VERIFICATION = "verification"
+"""Parts of a call's secret. The last one is there when the call is over and its verification is not."""
 
 
 class NewGroup(msgspec.Struct, frozen=True):
@@ -38,6 +40,14 @@ class NewCall(msgspec.Struct, frozen=True):
 
     prepared: Prepared
     secrets: Mapping[str, bytes]
+
+
+class Secret(msgspec.Struct, frozen=True):
+    """A part of a call's secret, as it is stored."""
+
+    entry_id: UUID
+    part: str
+    content: bytes
 
 
 class StoredCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +101,10 @@ class CallScripts(Protocol):
         """Schedule a call that is under way, with a fresh budget, not before so many seconds from now. Gives when;
         None: it is not ours any more."""
 
+    def append_verification(self, fence: Fence, delivery: Delivery, content: bytes) -> Script[None]:
+        """After the settle of a call, in its transaction: the same event is delivered once more, in no group and in
+        no order, with this for its secret."""
+
 
 class Calls(Protocol):
     """What is read and done beside callers' transactions."""
@@ -99,7 +113,14 @@ class Calls(Protocol):
         """What the pseudonyms of data subjects are made with."""
 
     async def secrets(self, entry_id: UUID) -> Mapping[str, bytes]:
-        """Of an open call, by part; empty when it is over."""
+        """Of an open call or verification, by part; empty when both are over."""
+
+    async def secrets_but(self, prefix: bytes, *, after: Secret | None, limit: int) -> list[Secret]:
+        """Those that do not begin so, by id and part; not horizons, which tell nothing of anybody."""
+
+    async def reseal(self, secrets: Sequence[tuple[Secret, Secret]], entry: AuditEntry) -> int:
+        """Each as it was and as it becomes; one that is not as it was any more is left alone. One transaction with its
+        audit record. Gives how many."""
 
     async def calls(
         self,

@@ -67,8 +67,9 @@ class Resealed(msgspec.Struct, frozen=True):
 class Sealing(Protocol):
     """A stage between codec and store."""
 
-    async def seal(self, play: Play, prepared: Sequence[Prepared]) -> list[Prepared]:
-        """Seal what is to be sealed. At most one statement, unless a data subject gets its first key."""
+    async def seal(self, play: Play, prepared: Sequence[Prepared], *, from_afar: bool = False) -> list[Prepared]:
+        """Seal what is to be sealed. At most one statement, unless a data subject gets its first key. What came from
+        elsewhere is never refused: a message about somebody who was shredded here is sealed for good."""
 
     async def open(self, events: Sequence[StoredEvent]) -> list[StoredEvent | CannotOpen]:
         """Each opened, or why it cannot be. At most one statement; none when nothing is sealed."""

@@ -104,7 +104,7 @@ class KeyRing:
         if known is not None and known[0] > self._clock():
             return known[1]
         try:
-            found = await _asked(lambda: self._find(key_id), f"key {key_id!r}")
+            found = await _asked(lambda: self._find(key_id), f"key {key_id!r}", passes=LookupError)
         except LookupError:
             found = None
         if found is None:
@@ -124,11 +124,11 @@ def ring_of(file: str | None) -> KeyRing | None:
     return KeyRing.from_env() if os.environ.get(VARIABLE, "").strip() else None
 
 
-async def _asked(ask: Callable[[], Any], what: str) -> Any:
+async def _asked(ask: Callable[[], Any], what: str, *, passes: type[Exception] | tuple[()] = ()) -> Any:
     try:
         answer = ask()
         return await answer if inspect.isawaitable(answer) else answer
-    except LookupError:
+    except passes:
         raise
     except Exception as error:
         raise KeysUnavailable(f"the key ring could not give {what}: {type(error).__name__}") from error

@@ -20,6 +20,7 @@ from postlude.errors import CannotOpen, ConfigurationError
 from postlude.insight.bulk import Bulk, Told
 from postlude.outbox.outbox import Handles
 from postlude.ports.audit import AuditEntry
+from postlude.ports.calls import Calls, Secret
 from postlude.ports.operating import Operation, OperationPage, Operations
 from postlude.ports.privacy import Resealed, SubjectKey, Subjects, SubjectScripts
 from postlude.ports.records import Filter
@@ -27,6 +28,7 @@ from postlude.ports.scripts import Scripts
 from postlude.privacy.keyring import KeyRing
 from postlude.privacy.redacting import APP, ASKED, Redacting, require_unnamed
 from postlude.privacy.sealer import NO_RING, Sealer
+from postlude.privacy.secrets import Vault, prefix_of
 
 log = logging.getLogger("postlude.privacy")
 
@@ -47,6 +49,8 @@ class PrivacyParts(msgspec.Struct, frozen=True):
     start: Callable[[], Awaitable[None]]
     transaction: Callable[[], AbstractAsyncContextManager[Any]]
     redacting: Redacting
+    calls: Calls
+    vault: Vault
 
 
 class Rotation(Operation, frozen=True, kw_only=True):
@@ -54,6 +58,8 @@ class Rotation(Operation, frozen=True, kw_only=True):
 
     keys_left: int = 0
     """Keys of data subjects that stay wrapped as they were: no key of the ring unwraps them."""
+    secrets_left: int = 0
+    """What calls keep secret and no key of the ring opens."""
 
 
 class Privacy:
@@ -69,18 +75,19 @@ class Privacy:
     async def rotate(
         self, *, actor: str = OURSELVES, reason: str = "the active key changed", told: Told | None = None
     ) -> Rotation:
-        """Seal stored events again that another key of the ring has sealed, and wrap the keys of data subjects with the
-        active one. Whoever is killed meanwhile resumes the operation. What cannot be opened is left as it is, and then
-        fewer are done than there were, or `keys_left` is not 0."""
+        """Seal stored events and the secrets of calls again that another key of the ring has sealed, and wrap the keys of
+        data subjects with the active one. Whoever is killed meanwhile resumes the operation. What cannot be opened is left as it is, and then
+        fewer are done than there were, or `keys_left` or `secrets_left` is not 0."""
         _require(actor, reason)
         ring = self._ring
         await self._parts.start()
         active, _ = await ring.active()
         keys_left = await self._rewrap(active, actor, reason)
+        secrets_left = await self._reseal_secrets(active, actor, reason)
         bulk = self._parts.bulk()
         planned = await bulk.plan(ACTION, Filter(), actor=actor, reason=reason, to=active)
         operation, _ = await bulk.start(planned, told)
-        return Rotation(**msgspec.structs.asdict(operation), keys_left=keys_left)
+        return Rotation(**msgspec.structs.asdict(operation), keys_left=keys_left, secrets_left=secrets_left)
 
     @property
     def _ring(self) -> KeyRing:
@@ -105,6 +112,26 @@ class Privacy:
             return await self._sealer.wrap(old.subject, await self._sealer.unwrap(old))
         except CannotOpen as error:
             log.warning("the key of a data subject stays wrapped by %s: %s", old.key_id, error.code)
+            return None
+
+    async def _reseal_secrets(self, active: str, actor: str, reason: str) -> int:
+        """Likewise; also those from before there was a key ring."""
+        entry = AuditEntry(actor=actor, action="reseal", target="calls", reason=reason, detail={"key": active})
+        after: Secret | None = None
+        left = 0
+        while found := await self._parts.calls.secrets_but(prefix_of(active), after=after, limit=PAGE):
+            after = found[-1]
+            pairs = [(one, new) for one in found if (new := await self._secret_anew(one)) is not None]
+            if pairs:
+                await self._parts.calls.reseal(pairs, entry)
+            left += len(found) - len(pairs)
+        return left
+
+    async def _secret_anew(self, old: Secret) -> Secret | None:
+        try:
+            return await self._parts.vault.sealed_again(old)
+        except CannotOpen as error:
+            log.warning("what call %s keeps secret stays as it is sealed: %s", old.entry_id, error.code)
             return None
 
     async def reseal(self, operation: Operation, page: OperationPage) -> Sequence[UUID] | None:

@@ -25,14 +25,12 @@ from postlude.core.sealing import (
     changed,
     content_of,
     derived,
-    is_kept,
     keyed,
     opened,
     path_of,
     sealed,
     token,
 )
-from postlude.core.upcast import decode_event
 from postlude.errors import (
     BrokenSeal,
     CannotOpen,
@@ -46,6 +44,7 @@ from postlude.ports.append import Prepared
 from postlude.ports.privacy import Play, Resealed, SubjectKey, Subjects, SubjectScripts
 from postlude.ports.scripts import Scripts
 from postlude.privacy import cipher
+from postlude.privacy.came_sealed import about, fitting, subjects_in
 from postlude.privacy.keyring import KeyRing
 
 NO_RING = "Give Postlude(..., keys=KeyRing.from_file(...)), set privacy.keys_file, or POSTLUDE_KEYS in the environment."
@@ -81,30 +80,31 @@ class Sealer:
 
     # ------------------------------------------------------------ sealing
 
-    async def seal(self, play: Play, prepared: Sequence[Prepared]) -> list[Prepared]:
+    async def seal(self, play: Play, prepared: Sequence[Prepared], *, from_afar: bool = False) -> list[Prepared]:
         seals: dict[int, Seal] = {}
         shapes: dict[int, Shape] = {}
+        done = list(prepared)
         for place, one in enumerate(prepared):
             if one.seals is None:
                 continue
             if (said := stored_headers(one.headers).get(HEADER)) is not None:
-                if (seal := _fitting(one, one.seals, said)) is not None:
+                done[place] = about(one)
+                if (seal := fitting(one, one.seals, said)) is not None:
                     seals[place] = seal
                 elif self.ring is not None:  # what should be sealed may be open; whoever handles it says so
                     shapes[place] = WHOLE
             elif (shape := self._shape(one)) is not None:
                 shapes[place] = shape
         if not shapes and not seals:
-            return list(prepared)
-        names = {place: await self.pseudonym_of(play, prepared[place].subjects[0])
-                 for place in shapes if len(prepared[place].subjects) == 1}  # fmt: skip
+            return done
+        names = {place: await self.pseudonym_of(play, done[place].subjects[0])
+                 for place in shapes if len(done[place].subjects) == 1}  # fmt: skip
         came = {seal.subject for seal in seals.values() if seal.subject is not None}
         wrapped = await self._wrapped(play, set(names.values()), came)
-        done = list(prepared)
         for place, shape in shapes.items():
-            done[place] = await self._sealed(prepared[place], shape, names.get(place), wrapped)
+            done[place] = await self._sealed(done[place], shape, names.get(place), wrapped, from_afar=from_afar)
         for place, seal in seals.items():
-            done[place] = await self._received(prepared[place], seal, wrapped)
+            done[place] = await self._received(done[place], seal, wrapped)
         return done
 
     def _shape(self, one: Prepared) -> Shape | None:
@@ -122,13 +122,19 @@ class Sealer:
         # A message of another version may have other names for what is sealed.
         return shape if one.version == one.seals.version else WHOLE
 
-    async def _sealed(self, one: Prepared, shape: Shape, subject: str | None, wrapped: Wrapped) -> Prepared:
+    async def _sealed(
+        self, one: Prepared, shape: Shape, subject: str | None, wrapped: Wrapped, *, from_afar: bool
+    ) -> Prepared:
         if subject is None:
             key_id, key = await self._ring.active()
             seal = Seal(scheme=SCHEME, key=key_id, paths=("",))
         else:
             seal = Seal(scheme=SCHEME, subject=subject, paths=("",))
-            key = await self._unwrapped(wrapped.get(subject))
+            if from_afar and (known := wrapped.get(subject)) is not None and known.is_shredded:
+                # Others do not know yet. It is taken, and nobody will ever open it: the key is kept nowhere.
+                one, key = replace(one, is_lost=True), cipher.new_key()
+            else:
+                key = await self._unwrapped(wrapped.get(subject))
         change = _sealing(seal, one.event_id, key)
         try:
             payload, paths = sealed(one.payload, shape, change)
@@ -136,7 +142,7 @@ class Sealer:
             payload, paths = sealed(one.payload, WHOLE, change)
         if not paths:
             return one
-        if len(payload) > self._max_bytes:
+        if len(payload) > self._max_bytes and not from_afar:
             raise PayloadTooLarge(
                 f"{one.type} has {len(payload)} bytes when it is sealed; payload.max_bytes is {self._max_bytes}"
             )
@@ -160,11 +166,15 @@ class Sealer:
         try:
             key = await self._key(seal, wrapped)
             plain = _opened(one.payload, one.event_id, seal, key)
-        except (CannotOpen, KeysUnavailable):  # likewise
+        except CannotOpen:  # likewise
             return one
+        except KeysUnavailable:
+            if one.subjects or one.seals is None or not one.seals.subjects:
+                return one
+            raise  # stored now, it would not be found when one of them is redacted
         content = digest(one.type, one.version, one.content_type, one.key, plain)
         also = (one.digest, *await self._keyed_otherwise(content, seal))
-        subjects = one.subjects or _subjects_in(one, plain)
+        subjects = one.subjects or subjects_in(one, plain)
         return replace(one, digest=keyed(key, content), also=also, subjects=subjects)
 
     async def _keyed_otherwise(self, content: bytes, seal: Seal) -> list[bytes]:
@@ -281,16 +291,6 @@ def require_keys(specs: Iterable[EventSpec], ring: KeyRing | None) -> None:
         cipher.require()
 
 
-def _fitting(one: Prepared, spec: EventSpec, said: str) -> Seal | None:
-    """What the header of a message says; None: it is not true of the payload, or says less than the class here."""
-    try:
-        seal = Seal.read(said)
-    except CannotOpen:
-        return None
-    shape = shape_of(spec) if one.version == spec.version else None
-    return seal if seal.within is None and is_kept(one.payload, seal.paths, shape) else None
-
-
 def _sealing(seal: Seal, event_id: UUID, key: bytes) -> Change:
     """Every event has a key of its own, so that no nonce is ever used twice with one."""
     own = derived(key, "seal", event_id.bytes)
@@ -312,12 +312,3 @@ def _is_bare(key: SubjectKey) -> bool:
 
 def _wrapping(subject: str, key_id: str) -> bytes:
     return msgspec.json.encode(("postlude", "subject key", subject, key_id))
-
-
-def _subjects_in(one: Prepared, plain: bytes) -> tuple[str, ...]:
-    if one.seals is None or not one.seals.subjects:
-        return ()
-    try:
-        return one.seals.subjects_of(decode_event(one.seals, one.version, plain))
-    except Exception:  # noqa: BLE001 - its handler meets the same error, and makes a dead letter of it
-        return ()

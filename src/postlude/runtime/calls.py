@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from postlude.calls.resolvers import OWN, Registered
-from postlude.core.calls import CallOperation, Correction, Erasure, Schedule, Whom
+from postlude.core.calls import CallOperation, Correction, Erasure, Schedule, Unverified, Whom
 from postlude.core.delivery import Delivery, Fence
-from postlude.core.outcome import HELD, POSTPONED, SETTLED, Failed, Fault, Outcome, Park, Rejected
+from postlude.core.outcome import HELD, POSTPONED, Failed, Fault, Outcome, Park, Rejected, Unavailable
 from postlude.core.pseudonym import TARGET
-from postlude.errors import ContractViolation, DatabaseUnavailable, ResolverError
+from postlude.core.statement import Script
+from postlude.errors import CannotOpen, ContractViolation, KeysUnavailable, ResolverError
 from postlude.ports.audit import AuditEntry
-from postlude.ports.calls import CORRECTIONS, HORIZON, SUBJECT, Calls, CallScripts
-from postlude.ports.clock import Clock
+from postlude.ports.calls import CORRECTIONS, HORIZON, SUBJECT, VERIFICATION
 from postlude.ports.destination import Entry, Terms
-from postlude.ports.scripts import Scripts
-from postlude.runtime.faults import Taken, fault_of, is_transient
-from postlude.runtime.lending import CALL_MARGIN, Lending
+from postlude.runtime.call_ends import CallEnds, CallParts, Ending
+from postlude.runtime.faults import Taken, ends_us, fault_of, is_transient
+from postlude.runtime.lending import CALL_MARGIN
 from postlude.runtime.pacing import Pace
+from postlude.runtime.verifying import Verifying
 
 log = logging.getLogger("postlude.calls")
 GRACE = 5.0
@@ -31,21 +33,6 @@ EARLIEST, LATEST = datetime(1970, 1, 2, tzinfo=UTC), datetime(9000, 1, 1, tzinfo
 """What every database can write, in every time zone; some vendors' "never" is the end of the calendar."""
 _NO_SECRET = Fault("SecretMissing", "call.secret_missing")
 _EXHAUSTED = Fault("AttemptsExhausted", "call.attempts_exhausted")
-
-
-class CallParts(msgspec.Struct, frozen=True):
-    """What the destinations of all resolvers share."""
-
-    calls: Calls
-    call_scripts: CallScripts
-    scripts: Scripts
-    lending: Callable[[str, str], Lending]
-    """For settling, in transactions of our own."""
-    clock: Clock
-    first_delay: float
-    """Seconds: nothing is parked for less."""
-    budget: int
-    """Attempts, even if none of them led to an outcome."""
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -59,6 +46,13 @@ class _Asked(msgspec.Struct, frozen=True):
     horizon: datetime | None
     entry_id: str
     subject: str
+    unverified: bytes | None
+    """The secret of the verification that follows, if one does. It is sealed before the call: after it, a key service
+    that is away would keep a success from being settled."""
+
+
+class NoOutcome(BaseException):
+    """A resolver raised what is no Exception. Whoever logs it sees its class: its text may name the subject."""
 
 
 class CallDestination:
@@ -66,9 +60,11 @@ class CallDestination:
         self._registered = registered
         self._parts = parts
         self._lending = parts.lending(registered.name, registered.destination)
+        self._ends = CallEnds(registered, parts)
+        self._verifying = Verifying(registered, self._ends)
         self._pace = Pace(registered.rate, parts.clock)
         waiting = registered.concurrency / registered.rate if registered.rate else 0.0
-        longest = registered.timeout * (2 if registered.can("verify_absent") else 1) + waiting
+        longest = registered.timeout + waiting
         self.terms = Terms(
             name=registered.destination,
             kind="call",
@@ -89,12 +85,25 @@ class CallDestination:
         return [await self._one(entry, fence) for entry in entries]
 
     async def _one(self, entry: Entry, fence: Fence) -> Outcome:
+        try:
+            return await self._outcome(entry, fence)
+        except Exception as error:
+            if isinstance(error, Taken) or is_transient(error):
+                return HELD  # what was made is repeated under the same idempotency key, and burns no attempt
+            if isinstance(error, KeysUnavailable):
+                return Unavailable(Fault(type(error).__name__, error.code))
+            if isinstance(error, CannotOpen):  # who mends the ring soon has lost nothing
+                return self._outcome_of(error, entry)
+            raise
+
+    async def _outcome(self, entry: Entry, fence: Fence) -> Outcome:
+        secrets = await self._parts.calls.secrets(entry.event.event_id)
+        if VERIFICATION in secrets:  # the call itself is over
+            await self._pace.wait()
+            return await self._verifying.deliver(entry, fence, secrets[VERIFICATION])
         if entry.delivery.attempts > self._parts.budget:
             return Rejected(_EXHAUSTED)
-        try:
-            asked = await self._asked(entry, fence)
-        except DatabaseUnavailable:
-            return HELD
+        asked = await self._asked(entry, fence, secrets)
         if asked is None:
             return Rejected(_NO_SECRET)
         await self._pace.wait()
@@ -102,19 +111,13 @@ class CallDestination:
             result = await self._call(asked)
         except Park as parked:
             result = Schedule(expires_at=parked.until)
-        except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+        except BaseException as error:
+            if ends_us(error):
                 raise
+            if not isinstance(error, Exception | asyncio.CancelledError):
+                raise NoOutcome(type(error).__name__) from None
             return self._outcome_of(error, entry)  # whatever a vendor's client raises is this call's outcome
-        return await self._settled(asked, result)
-
-    async def _settled(self, asked: _Asked, result: Erasure | Schedule | None) -> Outcome:
-        try:
-            return await self._settle(asked, result)
-        except Exception as error:
-            if isinstance(error, Taken) or is_transient(error):
-                return HELD  # the call was made: it is repeated under the same idempotency key, and burns no attempt
-            raise
+        return await self._settle(asked, result)
 
     def _outcome_of(self, error: BaseException, entry: Entry) -> Outcome:
         """Errors are kept as class and place: a vendor's message may name the subject."""
@@ -122,21 +125,28 @@ class CallDestination:
         fault = fault_of(error, keep_messages=False)
         return Rejected(fault) if isinstance(error, (ResolverError, ContractViolation)) else Failed(fault)
 
-    async def _asked(self, entry: Entry, fence: Fence) -> _Asked | None:
-        secrets = await self._parts.calls.secrets(entry.event.event_id)
+    async def _asked(self, entry: Entry, fence: Fence, secrets: Mapping[str, bytes]) -> _Asked | None:
         operation = CallOperation(entry.event.type.rpartition(".")[2])
         if SUBJECT not in secrets or (operation is CallOperation.rectify and CORRECTIONS not in secrets):
             return None
+        whom = msgspec.json.decode(secrets[SUBJECT], type=Whom)
+        subject = entry.delivery.key or ""
+        is_verified = operation is CallOperation.erase and self._registered.can("verify_absent")
         return _Asked(
             delivery=entry.delivery,
             fence=fence,
             operation=operation,
-            whom=msgspec.json.decode(secrets[SUBJECT], type=Whom),
+            whom=whom,
             corrections=msgspec.json.decode(secrets.get(CORRECTIONS, b"[]"), type=list[Correction]),
             horizon=msgspec.json.decode(secrets[HORIZON], type=datetime) if HORIZON in secrets else None,
             entry_id=str(entry.event.event_id),
-            subject=TARGET + (entry.delivery.key or ""),
+            subject=subject,
+            unverified=await self._sealed(entry, Unverified(subject, whom.ref)) if is_verified else None,
         )
+
+    async def _sealed(self, entry: Entry, unverified: Unverified) -> bytes:
+        parts = {VERIFICATION: msgspec.json.encode(unverified)}
+        return (await self._parts.seal(entry.event.event_id, parts))[VERIFICATION]
 
     async def _call(self, asked: _Asked) -> Erasure | Schedule | None:
         registered, ref = self._registered, asked.whom.ref
@@ -158,28 +168,17 @@ class CallDestination:
     async def _settle(self, asked: _Asked, result: Erasure | Schedule | None) -> Outcome:
         if isinstance(result, Schedule) and result.expires_at is not None:
             return await self._park(asked, result.expires_at)
-        detail: dict[str, str | int | bool] = {} if result is None else {"already_absent": result.already_absent}
+        detail: dict[str, str | int | bool] = {}
+        if result is not None:  # some put a vendor's whole answer there
+            detail["already_absent"] = bool(result.already_absent)
         if isinstance(result, Schedule) and asked.horizon is not None:
             detail["verified_expiry"] = True
         record = self._record(asked, "step_succeeded", detail, new_status="sent")
+        following = None if asked.unverified is None else partial(self._verification, asked, asked.unverified)
+        return await self._ends.settle(Ending(asked.delivery, asked.fence, record, SUBJECT, following))
 
-        tries = 0
-
-        async def settle(handle: Any) -> None:
-            nonlocal tries
-            tries += 1
-            # The record first: the completion that the settling may bring about comes after it in the trail.
-            await self._lending.play(handle, self._parts.scripts.audit(record))
-            await self._lending.settle(handle, asked.delivery, asked.fence, CALL_MARGIN)
-
-        try:
-            await self._lending.persist(settle)
-        except Taken:
-            if tries == 1 or await self._parts.calls.secrets(asked.delivery.event_id):
-                raise
-            # It is over: an earlier commit was made, and only its answer was lost.
-        await self._verify(asked)
-        return SETTLED
+    def _verification(self, asked: _Asked, secret: bytes) -> Script[None]:
+        return self._parts.call_scripts.append_verification(asked.fence, asked.delivery, secret)
 
     async def _park(self, asked: _Asked, until: datetime) -> Outcome:
         """Not before a step of backoff, with a fresh budget; each new horizon stands in the trail. Our own tables have
@@ -209,39 +208,14 @@ class CallDestination:
         await self._lending.persist(park)
         return POSTPONED
 
-    async def _verify(self, asked: _Asked) -> None:
-        """The success is settled; what the vendor says when asked again is recorded beside it."""
-        if asked.operation is CallOperation.rectify or not self._registered.can("verify_absent"):
-            return
-        detail: dict[str, str | int | bool] = {}
-        try:
-            async with asyncio.timeout(self._registered.timeout):
-                is_absent = bool(await self._registered.resolver.verify_absent(asked.whom.ref))
-        except Exception as error:  # noqa: BLE001 - a vendor that cannot say is no reason to undo anything
-            is_absent = False
-            detail["error"] = type(error).__name__
-        name = "external_verified" if is_absent else "external_verification_failed"
-        record = self._record(asked, name, detail)
-        if not is_absent:
-            log.warning("%s: call %s was made, but its effect could not be verified", self.terms.name, asked.entry_id)
-        try:
-            await self._lending.persist(lambda handle: self._lending.play(handle, self._parts.scripts.audit(record)))
-        except DatabaseUnavailable:
-            log.warning("%s: the verification of call %s could not be recorded", self.terms.name, asked.entry_id)
-
     def _record(
         self, asked: _Asked, name: str, detail: Mapping[str, str | int | bool], *, new_status: str | None = None
     ) -> AuditEntry:
         return AuditEntry(
             actor="postlude",
             action=f"{asked.operation.noun}_{name}",
-            target=asked.subject,
+            target=TARGET + asked.subject,
             detail={"entry_id": asked.entry_id, "resolver": self._registered.name, **detail},
             old_status=str(asked.delivery.status) if new_status else None,
             new_status=new_status,
         )
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

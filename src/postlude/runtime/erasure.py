@@ -21,7 +21,7 @@ class Abandonments:
     def __init__(self, hooks: Sequence[Callable[[AbandonedSignal], None]], calls: Callable[[], Calls]) -> None:
         self._hooks = hooks
         self._calls = calls
-        self._telling = Telling("abandoned call", hooks)
+        self._telling = Telling("abandoned call", hooks, lambda signal: signal.entry_id)
         self._looking: set[asyncio.Task[None]] = set()
 
     def notice(self, letter: DeadLetter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import traceback
 
@@ -81,3 +82,11 @@ def raised_at(error: BaseException) -> str | None:
     ]
     theirs = [frame for frame in frames if not frame[0].startswith(NOT_THEIRS)] or frames
     return "{}:{}:{}".format(*theirs[-1]) if theirs else None
+
+
+def ends_us(error: BaseException) -> bool:
+    """Is it the worker that is to end? Some clients raise a CancelledError of their own."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)

@@ -204,7 +204,7 @@ class Relay:
     async def _read(self, wanted: Wanted = everything) -> int:
         if not self._may_read:
             return 0
-        await self._forgive()
+        await self.forgive()
         found = await self._reader.read(wanted)
         if found:
             await self._fetch_ahead()
@@ -216,8 +216,8 @@ class Relay:
         if batch == 1 or self._delivering >= self.terms.parallel:
             await self._prefetch.fetch([one.event_id for one in self._intake.ready.next(max(PREFETCH, batch))])
 
-    async def _forgive(self) -> None:
-        """Attempts that began and were lost to an outage: this process is alive, so they did not kill it."""
+    async def forgive(self) -> None:
+        """Attempts that began and were lost to an outage or a stop: this process is alive, so they did not kill it."""
         if self._forgiven:
             await self._parts.settling.forgive(self.name, self._forgiven)
             self._forgiven = []

@@ -36,7 +36,7 @@ class Watchers:
 
     def __init__(self, hooks: list[Hook], noticed: Hook | None = None) -> None:
         """`noticed` is ours: called at once, on the event loop."""
-        self._telling = Telling("dead-letter", hooks)
+        self._telling = Telling("dead-letter", hooks, lambda letter: letter.event_id)
         self._noticed = noticed
         self.counts: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}

@@ -166,6 +166,9 @@ class Worker:
         patience = deadline - min(FAREWELL, deadline / 2)
         leaving = [consumer.leave(patience) for consumer in self._consumers]
         await asyncio.gather(*leaving, *(relay.quiesce(patience) for relay in self.relays.values()))
+        with contextlib.suppress(DatabaseUnavailable, TimeoutError):  # three stops are no three deaths
+            async with asyncio.timeout(_left(end) / 2):
+                await asyncio.gather(*(relay.forgive() for relay in self.relays.values()))
         await asyncio.to_thread(self._renewal.stop, _left(end) / 2)
         with contextlib.suppress(DatabaseUnavailable, TimeoutError):  # the lease ends by itself
             async with asyncio.timeout(_left(end)):

@@ -10,8 +10,8 @@ from postlude.core.calls import CallOperation
 from postlude.core.delivery import Delivery, Fence
 from postlude.core.lifecycle import Status
 from postlude.core.statement import Call, Row, Script, Statement
-from postlude.ports.append import Prepared
-from postlude.ports.calls import NewCall, NewGroup, StoredCall, StoredGroup
+from postlude.ports.append import Prepared, Route
+from postlude.ports.calls import VERIFICATION, NewCall, NewGroup, StoredCall, StoredGroup
 from postlude.storage.dialect import Dialect, Values
 
 _SAME = ("type", "version", "source", "topic", "content_type", "payload", "digest", "headers", "correlation_id")
@@ -65,11 +65,18 @@ class Calling:
         yield self._call("park_call_2", event_id=found[0][1], horizon=horizon)
         return self._dialect.datetime(found[0][0])
 
+    def append_verification(self, fence: Fence, delivery: Delivery, content: bytes) -> Script[None]:
+        event = self._dialect.id(delivery.event_id)
+        yield from self._deliver(event, Route(fence.destination, delivery.lane, None), None, {VERIFICATION: content})
+
     def _append(self, call: NewCall, group: Any) -> Script[None]:
         prepared = call.prepared
         event = self._dialect.id(prepared.event_id)
         yield self._call("append_call", event_id=event, **self._event(prepared))
         (route,) = prepared.routes
+        yield from self._deliver(event, route, group, call.secrets)
+
+    def _deliver(self, event: Any, route: Route, group: Any, secrets: Mapping[str, bytes]) -> Script[None]:
         yield self._call(
             "append_call_2",
             event_id=event,
@@ -78,7 +85,7 @@ class Calling:
             delivery_key=route.key,
             group_id=group,
         )
-        for part, content in call.secrets.items():
+        for part, content in secrets.items():
             yield self._call("append_call_3", event_id=event, part=part, content=content)
 
     def _event(self, prepared: Prepared) -> Values:

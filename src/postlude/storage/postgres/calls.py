@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from postlude.core.lifecycle import Status
-from postlude.ports.calls import StoredCall, StoredGroup
+from postlude.ports.audit import AuditEntry
+from postlude.ports.calls import Secret, StoredCall, StoredGroup
+from postlude.storage.audit_values import audit_values
 from postlude.storage.calling import stored_call, stored_group
 from postlude.storage.dialect import Dialect
 from postlude.storage.postgres.connection import Database
@@ -27,6 +29,22 @@ class PostgresCalls:
     async def secrets(self, entry_id: UUID) -> Mapping[str, bytes]:
         found = await self._database.fetch("call_secrets", event_id=entry_id)
         return {row[0]: bytes(row[1]) for row in found}
+
+    async def secrets_but(self, prefix: bytes, *, after: Secret | None, limit: int) -> list[Secret]:
+        begun = {"after": UUID(int=0) if after is None else after.entry_id, "after_part": after.part if after else ""}
+        found = await self._database.fetch("secrets_but", prefix=prefix, limit=limit, **begun)
+        return [Secret(row[0], row[1], bytes(row[2])) for row in found]
+
+    async def reseal(self, secrets: Sequence[tuple[Secret, Secret]], entry: AuditEntry) -> int:
+        found = await self._database.fetch(
+            "reseal_secrets",
+            event_ids=[old.entry_id for old, _ in secrets],
+            parts=[old.part for old, _ in secrets],
+            contents=[new.content for _, new in secrets],
+            was=[old.content for old, _ in secrets],
+            **audit_values(entry),
+        )
+        return int(found[0][0])
 
     async def calls(
         self,

@@ -58,6 +58,26 @@ ON CONFLICT (event_id, part) DO UPDATE SET content = excluded.content
 -- name: call_secrets
 SELECT part, content FROM postlude.postlude_secret WHERE event_id = :event_id
 
+-- name: secrets_but
+SELECT event_id, part, content FROM postlude.postlude_secret
+ WHERE (event_id, part) > (:after, :after_part) AND part <> 'horizon'
+   AND substr(content, 1, length(:prefix::bytea)) <> :prefix::bytea
+ ORDER BY event_id, part LIMIT :limit
+
+-- name: reseal_secrets
+WITH changed AS (
+    UPDATE postlude.postlude_secret s SET content = r.content
+      FROM unnest(:event_ids::uuid[], :parts::text[], :contents::bytea[], :was::bytea[]) AS r (event_id, part, content, was)
+     WHERE s.event_id = r.event_id AND s.part = r.part AND s.content = r.was
+    RETURNING s.part
+), audit AS (
+    INSERT INTO postlude.postlude_audit (id, actor, action, target, reason, detail, trace_id)
+    SELECT gen_random_uuid(), :actor, :action, :target, :reason,
+           :detail::jsonb || jsonb_build_object('secrets', count(*)), :trace_id
+      FROM changed HAVING count(*) > 0
+)
+SELECT count(*) FROM changed
+
 -- name: calls
 SELECT d.event_id, d.destination, g.operation, g.subject, s.content, d.status, d.attempts, d.last_error, d.attempted_at,
        d.available_at, coalesce(e.created_at, g.created_at) AS created_at

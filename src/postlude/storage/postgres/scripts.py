@@ -72,7 +72,9 @@ class PostgresScripts:
             rows = yield Call(self._statements["receive"], {"consumer": taken.consumer, **_many(taken.events)})
             new = {row[0] for row in rows}
             stored = {row[0] for row in rows if not row[1]}
-            yield from self._compare_received([one for one in taken.events if one.event_id in stored])
+            yield from self._compare_received(
+                [one for one in taken.events if one.event_id in stored and not one.is_lost]
+            )
         yield Call(self._statements["count_received"], taken.counts(new))
         return new
 
@@ -82,7 +84,7 @@ class PostgresScripts:
         if differing:
             ids = [one.event_id for one in differing]
             rows = yield Call(self._statements["contents"], {"event_ids": ids})
-            require_same(differing, {row[0]: (row[1], row[2], bytes(row[3])) for row in rows})
+            require_same(differing, {row[0]: (row[1], row[2], row[3] and bytes(row[3])) for row in rows})
 
     def lanes(self) -> Script[int | None]:
         rows = yield Call(self._statements["installed_lanes"], {})

@@ -56,6 +56,15 @@ ON CONFLICT (event_id, part) DO UPDATE SET content = excluded.content
 -- name: call_secrets
 SELECT part, content FROM postlude_secret WHERE event_id = :event_id
 
+-- name: secrets_but
+SELECT event_id, part, content FROM postlude_secret
+ WHERE (event_id, part) > (:after, :after_part) AND part <> 'horizon' AND substr(content, 1, length(:prefix)) <> :prefix
+ ORDER BY event_id, part LIMIT :limit
+
+-- name: reseal_secrets
+UPDATE postlude_secret SET content = :content WHERE event_id = :event_id AND part = :part AND content = :was
+RETURNING part
+
 -- name: calls
 SELECT d.event_id, d.destination, g.operation, g.subject, s.content, d.status, d.attempts, d.last_error, d.attempted_at,
        d.available_at, coalesce(e.created_at, g.created_at) AS created_at

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from postlude.core.lifecycle import Status
-from postlude.ports.calls import CORRECTIONS, SUBJECT
+from postlude.ports.calls import CORRECTIONS, SUBJECT, VERIFICATION
 from postlude.ports.operating import Operation
 from postlude.ports.records import Filter
 from postlude.ports.store import Store
@@ -189,6 +189,37 @@ class CallEndingsContract(StoreUnderTest):
         assert (await stored(given, erased)).completed_at is not None
         assert await given.store.calls.calls(limit=10) == []
         assert await given.run("SELECT 1 FROM {}postlude_secret") == []
+
+    @pytest.mark.parametrize("ending", ["settled", "discarded", "given up as a dead letter"])
+    async def test_a_verification_follows_its_call_and_belongs_to_no_group(
+        self, given: Arranged, clock: ManualClock, ending: str
+    ) -> None:
+        group, (entry,) = await opened(given)
+        fence = await given.own(VENDOR)
+        (one,) = await under_way(given, fence)
+        scripts = given.store.scripts
+        async with given.store.transaction() as tx:
+            assert await given.adapter.play(tx, scripts.settle_handled(fence, one, 15.0))
+            await given.adapter.play(tx, given.store.call_scripts.append_verification(fence, one, b"{}"))
+        done = await stored(given, group)
+        assert (done.open, done.discarded, done.completed_at is not None) == (0, 0, True)
+        assert await given.store.calls.secrets(entry) == {VERIFICATION: b"{}"}
+        assert await given.store.calls.calls(limit=10) == []
+        (following,) = await under_way(given, fence)
+        assert (following.event_id, following.lane, following.key) == (entry, one.lane, None)
+        if ending == "settled":
+            assert await settle(given, fence, following)
+        else:
+            await die(given, fence, following)
+            assert (await given.store.calls.secrets(entry)).keys() == {VERIFICATION}, "it may be requeued"
+            if ending == "discarded":
+                assert await given.store.operating.act("discard", [entry], **WHO, destination=None) == [entry]
+            else:
+                clock.advance(6 * 3600.0)
+                assert await given.store.upkeep.prune(events_hours=0, dead_hours=4, limit=10) == 1
+        assert await given.run("SELECT 1 FROM {}postlude_secret") == []
+        assert await stored(given, group) == done
+        assert Counter(await trail(given)) == {"erasure_completed": 1}
 
     async def test_a_settle_of_an_older_epoch_completes_nothing(self, given: Arranged) -> None:
         group, (entry,) = await opened(given, operation=RECTIFY)

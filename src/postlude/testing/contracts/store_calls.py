@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from postlude.core.delivery import Fence
 from postlude.core.lifecycle import Status
-from postlude.ports.calls import CORRECTIONS, HORIZON, SUBJECT, NewGroup
+from postlude.ports.audit import AuditEntry
+from postlude.ports.calls import CORRECTIONS, HORIZON, SUBJECT, NewGroup, Secret
 from postlude.ports.store import Store
 from postlude.testing.clock import ManualClock
 from postlude.testing.contracts.arrange import Arranged, StoreUnderTest, Undo, event, undone
@@ -207,6 +208,26 @@ class CallsContract(StoreUnderTest):
         await opened(given, 0, whom="a")
         assert await calls.overdue_counts() == (1, 1), "a later one of its kind is complete"
         assert not (await stored(given, later)).is_overdue
+
+    async def test_secrets_are_sealed_again_page_by_page(self, given: Arranged) -> None:
+        _, ids = await opened(given, [call(operation=RECTIFY), call()])
+        calls = given.store.calls
+        found: list[Secret] = []
+        while page := await calls.secrets_but(b"\x01k2\0", after=found[-1] if found else None, limit=2):
+            found += page
+        assert [(one.entry_id, one.part) for one in found] == sorted(
+            [(ids[0], CORRECTIONS), (ids[0], SUBJECT), (ids[1], SUBJECT)]
+        )
+        pairs = [(one, replace(one, content=b"\x01k2\0" + one.content)) for one in found]
+        changed_since = (replace(found[0], content=b"other"), replace(found[0], content=b"lost"))
+        entry = AuditEntry(actor="ann", action="reseal", target="calls", reason="yearly", detail={"key": "k2"})
+        assert await calls.reseal([changed_since], entry) == 0
+        assert await calls.reseal(pairs, entry) == 3
+        assert await calls.secrets_but(b"\x01k2\0", after=None, limit=10) == []
+        assert await calls.secrets_but(b"\x01k", after=None, limit=10) == []
+        assert len(await calls.secrets_but(b"\x01k3\0", after=None, limit=10)) == 3
+        (record,) = await given.store.records.audits(target="calls", limit=10)
+        assert (record["action"], record["detail"]) == ("reseal", {"key": "k2", "secrets": 3})
 
     async def test_counts_are_of_calls_only(self, given: Arranged) -> None:
         await given.append(event(), event(to=("handler:x",)))

@@ -23,7 +23,8 @@ CREATE TABLE postlude.postlude_group (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX postlude_group_deadline ON postlude.postlude_group (deadline) WHERE completed_at IS NULL;
 
--- What a call needs and nobody may keep: the reference at the vendor, corrections. Gone when the call is over.
+-- What a call needs and nobody may keep: the reference at the vendor, corrections. Gone when the call is over, or its
+-- verification, if there is one: the delivery that follows the call's own, in no group.
 CREATE TABLE postlude.postlude_secret (
     event_id uuid  NOT NULL,
     part     text  NOT NULL,
@@ -85,7 +86,7 @@ BEGIN
     RETURN NULL;
 END $$;
 CREATE TRIGGER postlude_delivery_end_call AFTER DELETE ON postlude.postlude_delivery
-    FOR EACH ROW WHEN (OLD.group_id IS NOT NULL) EXECUTE FUNCTION postlude.postlude_end_call();
+    FOR EACH ROW WHEN (starts_with(OLD.destination, 'call:')) EXECUTE FUNCTION postlude.postlude_end_call();
 
 -- A call is abandoned: corrections go, the audit record is there.
 CREATE FUNCTION postlude.postlude_abandon_call() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -22,7 +22,8 @@ CREATE TABLE postlude_group (
 );
 CREATE INDEX postlude_group_deadline ON postlude_group (deadline) WHERE completed_at IS NULL;
 
--- What a call needs and nobody may keep: the reference at the vendor, corrections. Gone when the call is over.
+-- What a call needs and nobody may keep: the reference at the vendor, corrections. Gone when the call is over, or its
+-- verification, if there is one: the delivery that follows the call's own, in no group.
 CREATE TABLE postlude_secret (
     event_id BLOB NOT NULL,
     part     TEXT NOT NULL,
@@ -78,7 +79,7 @@ CREATE TRIGGER postlude_audit_link_no_delete BEFORE DELETE ON postlude_audit_lin
 BEGIN SELECT RAISE(ABORT, 'postlude_audit_link is insert only'); END;
 
 -- A call is over, however it ended: its secrets go, its group counts down, and the last one completes the group.
-CREATE TRIGGER postlude_delivery_end_call AFTER DELETE ON postlude_delivery WHEN OLD.group_id IS NOT NULL
+CREATE TRIGGER postlude_delivery_end_call AFTER DELETE ON postlude_delivery WHEN substr(OLD.destination, 1, 5) = 'call:'
 BEGIN
     DELETE FROM postlude_secret WHERE event_id = OLD.event_id;
     UPDATE postlude_group

@@ -1,0 +1,37 @@
+"""An app whose one vendor does not hear that its call is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from postlude import Erasure, Postlude, SubjectRef
+from tests.acceptance.cli_shop import DATABASE
+
+APP = "tests.acceptance.deaf_app:app"
+
+
+class Deaf:
+    name = "deaf"
+
+    async def erase_subject(self, ref: SubjectRef, *, idempotency_key: str) -> Erasure:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                continue
+
+
+def deaf_on(url: str) -> Postlude:
+    deaf = Postlude(url)
+    deaf.resolvers.register(Deaf(), timeout=600)
+    return deaf
+
+
+app = deaf_on(os.environ.get(DATABASE, "sqlite:///nowhere.db"))
+
+
+async def ask(url: str) -> None:
+    """Have somebody erased there."""
+    async with deaf_on(url) as deaf, deaf.transaction() as tx:
+        await deaf.erasure.erase_subject(tx, "ada-4711", [SubjectRef("deaf", "cus_ada")])
