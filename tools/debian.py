@@ -54,6 +54,18 @@ def program(package: str, name: str | None = None) -> Program:
     return Program(path, f"Debian's package {package}", _libraries(unpacked))
 
 
+def program_once(package: str, missing: str, advice: str = "") -> Program:
+    """The reason why it is not there is looked for once, and kept in the environment variable `missing`: no network
+    takes its time to say so."""
+    if reason := os.environ.get(missing):
+        raise LookupError(reason)
+    try:
+        return program(package)
+    except LookupError as error:
+        os.environ[missing] = f"{error}{advice}"
+        raise LookupError(os.environ[missing]) from error
+
+
 def reachable(found: Program) -> tuple[Program, Path | None]:
     """One that the servers' account can run, and the folder to delete afterwards if it had to be copied."""
     if account() is None or open_to_others(found.path):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from urllib.parse import unquote, urlsplit
 
-from tools.debian import Program, program, reachable
+from tools.debian import Program, program_once, reachable
 from tools.server_process import ServerProcess
 
 NAME = "pgbouncer"
@@ -29,14 +28,8 @@ default_pool_size = {pool_size}
 
 
 def available() -> Program:
-    """Raises LookupError with the reason, which is looked for once: no network takes its time to say so."""
-    if reason := os.environ.get(MISSING):
-        raise LookupError(reason)
-    try:
-        return program(NAME)
-    except LookupError as error:
-        os.environ[MISSING] = str(error)
-        raise
+    """Raises LookupError with the reason."""
+    return program_once(NAME, MISSING)
 
 
 class PgBouncer(ServerProcess):

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tools.debian import Program, program, reachable
+from tools.debian import Program, program_once, reachable
 from tools.places import free_port
 from tools.server_process import PATIENCE, ServerFailed, ServerProcess, end_of, kill
 
@@ -46,14 +46,8 @@ exec "$BINDIR/erlexec" "$@"
 
 
 def available() -> Program:
-    """Raises LookupError with the reason, which is looked for once: no network takes its time to say so."""
-    if reason := os.environ.get(MISSING):
-        raise LookupError(reason)
-    try:
-        return program(PACKAGE)
-    except LookupError as error:
-        os.environ[MISSING] = f"{error} (by hand: apt-get install --no-install-recommends {PACKAGE})"
-        raise LookupError(os.environ[MISSING]) from error
+    """Raises LookupError with the reason."""
+    return program_once(PACKAGE, MISSING, f" (by hand: apt-get install --no-install-recommends {PACKAGE})")
 
 
 def version_at(port: int, host: str = "127.0.0.1") -> str | None:

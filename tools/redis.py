@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 
-from tools.debian import Program, program, reachable
+from tools.debian import Program, program_once, reachable
 from tools.server_process import ServerProcess
 
 NAME = "redis"
@@ -27,14 +26,8 @@ SETTINGS = {
 
 
 def available() -> Program:
-    """Raises LookupError with the reason, which is looked for once: no network takes its time to say so."""
-    if reason := os.environ.get(MISSING):
-        raise LookupError(reason)
-    try:
-        return program(PACKAGE)
-    except LookupError as error:
-        os.environ[MISSING] = str(error)
-        raise
+    """Raises LookupError with the reason."""
+    return program_once(PACKAGE, MISSING)
 
 
 class RedisServer(ServerProcess):

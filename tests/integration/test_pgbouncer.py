@@ -19,7 +19,7 @@ from postlude import ConnectionClosed, Context, DatabaseUnavailable, Postlude
 from postlude.cli.doctor import _examine
 from postlude.storage.postgres.store import PostgresStore
 from postlude.testing.clock import ManualClock
-from tests.engine import Noted, arrived, make_app, note, published, query, routed_app, until
+from tests.engine import Noted, arrived, is_settled, make_app, note, published, query, routed_app, until
 from tests.worker_process import EFFECTS, WorkerProcess
 from tools.pgbouncer import PgBouncer
 
@@ -244,6 +244,7 @@ async def test_a_pause_is_an_outage_that_burns_nothing(url: str, any_postgres_ur
     async with closing(app), app.worker():
         await note(app, "a", 1)
         await arrived(app, 1)
+        await until(lambda: is_settled(any_postgres_url))  # or it would be sent again afterwards
         await console(pgbouncer, "PAUSE")
         assert not await succeeds(lambda: note(app, "a", 0))  # no answer within the command's time
         await query(any_postgres_url, "SELECT pg_sleep(1.2)")  # until the lease is over as well
