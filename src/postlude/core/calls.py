@@ -122,3 +122,8 @@ def subject_text(subject_id: Any) -> str:
             hint="Give the id of the person in your own tables.",
         )
     return text
+
+
+def is_text(given: object) -> bool:
+    """Some text, and such as every database can keep."""
+    return isinstance(given, str) and bool(given) and TEXT.fullmatch(given) is not None
