@@ -11,7 +11,7 @@ import pytest
 
 from postlude import CallOperation, ConfigurationError, Correction, Erasure, NotEncodable, Retry, Schedule, SubjectRef
 from postlude.calls.resolvers import OWN, Resolvers
-from postlude.core.calls import MAX_SUBJECT, subject_text
+from postlude.core.event import MAX_SUBJECT, subject_text
 from postlude.erasure.requests import MAX_BYTES, checked
 from postlude.erasure.views import error_of
 from postlude.outbox.routes import Routes

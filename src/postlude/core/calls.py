@@ -10,13 +10,10 @@ from uuid import UUID
 
 import msgspec
 
-from postlude.core.event import TEXT
 from postlude.core.lifecycle import Status
-from postlude.errors import ConfigurationError
 
 PREFIX = "call:"
 """Of the destinations that are resolvers."""
-MAX_SUBJECT = 255
 
 
 class CallOperation(StrEnum):
@@ -99,18 +96,3 @@ class AbandonedSignal(msgspec.Struct, frozen=True, kw_only=True):
     operation: CallOperation
     resolver: str
     subject_id: str
-
-
-def subject_text(subject_id: Any) -> str:
-    """Opaque and short: an id, not a name."""
-    if subject_id is None or isinstance(subject_id, (bool, bytes, bytearray, memoryview)):
-        raise ConfigurationError(
-            f"a subject id is no {type(subject_id).__name__}", hint="Give text, a number or a UUID."
-        )
-    text = str(subject_id)
-    if not text.strip() or len(text) > MAX_SUBJECT or not TEXT.fullmatch(text):
-        raise ConfigurationError(
-            f"a subject id has 1 to {MAX_SUBJECT} characters and no NUL or lone surrogate; this one has {len(text)}",
-            hint="Give the id of the person in your own tables.",
-        )
-    return text

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from postlude.core.calls import Call, CallOperation, subject_text
+from postlude.core.calls import Call, CallOperation
+from postlude.core.event import subject_text
 from postlude.core.lifecycle import Status
 from postlude.erasure.views import ErasureView, SubjectStory, call_of, view_of
 from postlude.errors import ConfigurationError, InvalidId

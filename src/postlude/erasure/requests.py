@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from postlude.calls.resolvers import OWN, Resolvers
-from postlude.core.calls import CallOperation, Correction, SubjectRef, subject_text
-from postlude.core.event import TEXT
+from postlude.core.calls import CallOperation, Correction, SubjectRef
+from postlude.core.event import TEXT, subject_text
 from postlude.errors import ConfigurationError, NotEncodable
 
 MAX_BYTES = 1_048_576

@@ -14,8 +14,8 @@ import msgspec
 
 from postlude.calls.events import CALLS, COMPLETIONS
 from postlude.calls.resolvers import OWN, Resolvers
-from postlude.core.calls import PREFIX, AbandonedSignal, CallOperation, Correction, SubjectRef, Whom, subject_text
-from postlude.core.event import spec_of
+from postlude.core.calls import PREFIX, AbandonedSignal, CallOperation, Correction, SubjectRef, Whom
+from postlude.core.event import spec_of, subject_text
 from postlude.core.lanes import lane_of
 from postlude.core.pseudonym import TARGET, pseudonym
 from postlude.core.statement import Script

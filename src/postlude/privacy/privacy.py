@@ -11,9 +11,9 @@ from uuid import UUID
 
 import msgspec
 
-from postlude.core.calls import subject_text
 from postlude.core.codec import digest
 from postlude.core.delivery import StoredEvent
+from postlude.core.event import subject_text
 from postlude.core.pseudonym import TARGET
 from postlude.core.sealing import HEADER
 from postlude.errors import CannotOpen, ConfigurationError

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from postlude.core.calls import subject_text
+from postlude.core.event import subject_text
 from postlude.core.pseudonym import pseudonym
 from postlude.core.sqlstate import sqlstate_of
 from postlude.core.statement import Script
