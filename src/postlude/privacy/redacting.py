@@ -108,6 +108,7 @@ class Redacting:
             yield page
             if not page.sagas:
                 break
+        yield await self._play(partial(scripts.rectifications, wanted))
 
     async def _wanted(self, subject_id: Any, pending: str, actor: str, reason: str) -> Wanted:
         text = subject_text(subject_id)
