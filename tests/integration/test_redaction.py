@@ -12,6 +12,8 @@ import pytest
 
 from postlude import (
     ConfigurationError,
+    Correction,
+    Erasure,
     Err,
     Event,
     EventHandler,
@@ -323,6 +325,47 @@ async def test_that_our_own_tables_wait_is_told_once(app: Postlude) -> None:
     target = TARGET + await app.erasure.pseudonym(ADA)
     actions = [one["action"] for one in reversed(await app.insight.audits(target=target))]
     assert actions == ["erasure_requested", "erasure_local_completed", "erasure_expiry_scheduled"]
+
+
+class Deaf:
+    """Cannot rectify."""
+
+    name = "deaf"
+
+    async def erase_subject(self, ref: SubjectRef, *, idempotency_key: str) -> Erasure:
+        return Erasure()
+
+
+async def test_an_erasure_forgets_rectifications_that_were_abandoned(app: Postlude, database_url: str) -> None:
+    app.resolvers.register(Deaf())
+    ref = SubjectRef("deaf", "cus_ada")
+    async with app.transaction() as tx:
+        await app.erasure.rectify_subject(tx, ADA, [Correction("name", "Ada L.")], [ref])
+    await app.drain()
+    (abandoned,) = await app.erasure.list_abandoned()
+    assert (abandoned.operation, abandoned.subject_id) == ("rectify", ADA)
+    async with app.transaction() as tx:
+        asked = await app.erasure.erase_subject(tx, ADA, [ref])
+    assert len(asked.calls) == 2, "our own tables have something to forget"
+    await app.drain()
+    assert await app.erasure.list_abandoned() == []
+    assert await query(database_url, "SELECT part FROM postlude_secret") == []
+    story = await app.erasure.show(ADA)
+    assert {one.operation: (one.status, one.discarded) for one in story.requests} == {
+        "erase": ("completed", 0), "rectify": ("completed", 1)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("pending", ["publish_first", "discard"])
+async def test_a_rectification_that_is_to_be_made_is_an_open_delivery(app: Postlude, pending: Any) -> None:
+    app.resolvers.register(Deaf())
+    async with app.transaction() as tx:
+        await app.erasure.rectify_subject(tx, ADA, [Correction("name", "Ada L.")], [SubjectRef("deaf", "cus_ada")])
+    done = await app.privacy.redact(ADA, pending=pending, **BY)
+    assert (done.deliveries, done.waits) == ((0, 1) if pending == "publish_first" else (1, 0))
+    await app.drain()
+    assert (await app.privacy.redact(ADA, pending=pending, **BY)).is_complete
+    assert (await app.erasure.show(ADA)).calls == []
 
 
 async def test_an_erasure_drops_the_key_of_the_subject(app: Postlude, database_url: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from postlude.core.calls import Call, CallOperation, is_text, subject_text
+from postlude.core.calls import Call, CallOperation, is_text, subject_id_text
 from postlude.core.lifecycle import Status
 from postlude.erasure.views import ErasureView, SubjectStory, call_of, requeued, view_of
 from postlude.errors import ConfigurationError, InvalidId
@@ -39,7 +39,7 @@ class Oversight:
     async def show(self, subject_id: Any, *, is_pseudonym: bool = False) -> SubjectStory:
         """Every request about a subject and its open calls; nothing of it is an error."""
         calls = await self._opened()
-        given = subject_text(subject_id)
+        given = subject_id_text(subject_id)
         subject = given if is_pseudonym else await self._hashed(given)
         groups = await calls.groups(subject=subject, is_overdue=False, limit=MOST)
         stored = await calls.calls(subject=subject, limit=MOST)

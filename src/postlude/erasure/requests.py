@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from postlude.calls.resolvers import OWN, Resolvers
-from postlude.core.calls import CallOperation, Correction, SubjectRef, is_text, subject_text
+from postlude.core.calls import CallOperation, Correction, SubjectRef, is_text, subject_id_text
 from postlude.errors import ConfigurationError, NotEncodable
 
 MAX_BYTES = 1_048_576
@@ -51,7 +51,7 @@ def checked(
         raise ConfigurationError("a request needs an actor, as text", hint="It stands in the audit record.")
     if reason and not is_text(reason):
         raise ConfigurationError("a reason is text without NUL and lone surrogates", hint="Say why, or give none.")
-    subject = subject_text(subject_id)
+    subject = subject_id_text(subject_id)
     return Request(
         subject_id=subject,
         operation=operation,

@@ -14,7 +14,7 @@ import msgspec
 
 from postlude.calls.events import CALLS, COMPLETIONS
 from postlude.calls.resolvers import OWN, Resolvers
-from postlude.core.calls import PREFIX, AbandonedSignal, CallOperation, Correction, SubjectRef, Whom, subject_text
+from postlude.core.calls import PREFIX, AbandonedSignal, CallOperation, Correction, SubjectRef, Whom, subject_id_text
 from postlude.core.event import spec_of
 from postlude.core.lanes import lane_of
 from postlude.core.pseudonym import TARGET, pseudonym
@@ -183,7 +183,7 @@ class ErasureService(Oversight):
 
     async def pseudonym(self, subject_id: Any) -> str:
         """What stands for a subject in the audit trail and in `ErasureCompleted`."""
-        return await self._pseudonym_of(subject_text(subject_id))
+        return await self._pseudonym_of(subject_id_text(subject_id))
 
     async def record_reveal(self, tx: Any, subject: str | None, *, actor: str, reason: str) -> None:
         """That somebody is about to see whom calls are about: of one subject, by pseudonym, or of many."""
