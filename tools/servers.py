@@ -15,6 +15,7 @@ TEST_SETTINGS = {
     "max_connections": "200",
     "max_prepared_transactions": "50",
     "max_wal_size": "256MB",  # it may stand in memory
+    "dynamic_shared_memory_type": "mmap",  # in the data folder: what kill -9 leaves behind goes with it
 }
 """No test pulls the plug of the machine; commits stay synchronous, so that kill -9 of the server loses nothing."""
 
