@@ -50,9 +50,11 @@ def run_pytest(chosen: Sequence[str], extra: Sequence[str] = (), *, majors: Sequ
     concerned = {path.split("/")[1] for path in paths} or set(chosen)
     alone = any(argument.startswith(("-n", "--numprocesses", "--pdb")) for argument in extra)
     workers = [] if alone else ["-n", "2"]
+    # Tests start hundreds of interpreters: each would compile all that it imports once more.
+    own = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     with test_servers(majors) if concerned - WITHOUT_SERVERS else _tidy({}) as env:
         command = [sys.executable, "-m", "pytest", *workers, *targets, *extra]
-        return run(command, env={**os.environ, **env}, stop_signal=signal.SIGINT)
+        return run(command, env={**own, **env}, stop_signal=signal.SIGINT)
 
 
 def bench(arguments: Sequence[str]) -> int:

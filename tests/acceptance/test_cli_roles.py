@@ -11,8 +11,10 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from postlude import AuditRecord, Filter, IdConflict, Postlude
+from postlude import AuditRecord, Correction, Filter, IdConflict, Postlude, SubjectRef
+from postlude.core.event import spec_of
 from tests.acceptance.cli_shop import POISON, InProcess, OrderPlaced, on_shop, place, shop_on
+from tests.calling import Vendor, Verifying
 from tests.databases import PostgresDatabases
 from tests.engine import query
 from tests.sealing import SignedUp, app_with, append, handled, ring
@@ -178,19 +180,42 @@ def test_the_worker_may_work_and_nothing_more(roles: Roles) -> None:
     }  # fmt: skip
 
 
+def test_app_and_worker_erase_whom_our_tables_do_not_know(roles: Roles) -> None:
+    app, worker = roles.user("app"), roles.user("worker")
+    place(roles.url, "lamp")  # what only the owner may do is done
+
+    async def ask(shop: Postlude) -> None:
+        shop.resolvers.register(Verifying())
+        shop.routes.know(spec_of(SignedUp))  # it names subjects
+        async with shop.transaction() as tx:
+            result = await shop.erasure.erase_subject(tx, ADA, [SubjectRef("vendor", "cus_ada")])
+        assert len(result.calls) == 2
+
+    async def work(shop: Postlude) -> None:
+        vendor = Verifying()
+        shop.resolvers.register(vendor)
+        assert (await shop.drain(), vendor.verified) == (3, 1)
+        assert (await shop.erasure.show(ADA)).requests[0].status == "completed"
+
+    on_shop(app, ask)
+    on_shop(worker, work)
+
+
 def test_the_redactor_may_redact_and_nothing_more(roles: Roles) -> None:
     url = roles.user("redactor")
     place(roles.url, "lamp", POISON)
 
     async def name_subjects(shop: Postlude) -> None:
+        shop.resolvers.register(Vendor())
         async with shop.transaction() as tx:
             await shop.outbox.append(tx, OrderPlaced(order_id="o-9"), subjects=[ADA])
+            await shop.erasure.rectify_subject(tx, ADA, [Correction("name", "Ada")], [SubjectRef("vendor", "cus_ada")])
         remember = f"INSERT INTO postlude_saga_subject (subject, saga_id) VALUES ('{ADA}', gen_random_uuid())"
         await query(roles.url, remember)
 
     async def work(shop: Postlude) -> None:
         done = await shop.privacy.redact(ADA, pending="discard", actor="ann", reason="request 17")
-        assert (done.events, done.deliveries, done.waits) == (1, 3, 0)
+        assert (done.events, done.deliveries, done.waits) == (1, 4, 0)
         await refused(shop.drain)
         await refused(lambda: shop.actions.pause("default", actor="ann", reason="x"))
 
@@ -198,9 +223,11 @@ def test_the_redactor_may_redact_and_nothing_more(roles: Roles) -> None:
     on_shop(url, work)
     assert allowed(url) == {
         "SELECT meta", "SELECT event", "SELECT delivery", "DELETE delivery", "INSERT receipt", "INSERT audit",
-        "SELECT key", "SELECT subject", "SELECT saga_subject", "DELETE saga_subject",
+        "SELECT key", "SELECT subject", "SELECT saga_subject", "DELETE saga_subject", "SELECT group", "DELETE secret",
+        "SELECT receipt", "INSERT event", "INSERT delivery",
     }  # fmt: skip
-    assert asyncio.run(query(roles.url, "SELECT * FROM postlude_saga_subject")) == []
+    for table in ("saga_subject", "secret"):
+        assert asyncio.run(query(roles.url, f"SELECT * FROM postlude_{table}")) == []
 
 
 def test_a_worker_that_may_not_redact_lets_the_call_fail_visibly(roles: Roles) -> None:

@@ -14,7 +14,17 @@ import asyncpg
 import msgspec
 import pytest
 
-from postlude import Context, Event, IdConflict, InvalidKey, Message, Postlude, event
+from postlude import (
+    ConfigurationError,
+    Context,
+    Event,
+    IdConflict,
+    InvalidKey,
+    Message,
+    NotEncodable,
+    Postlude,
+    event,
+)
 from tests.databases import Databases
 from tests.engine import Noted, held, make_app, published, query, routed_app
 
@@ -255,3 +265,23 @@ async def test_cause_correlation_and_trace_pass_from_event_to_event(database_url
     messages = {message.id: message.headers for message in app.broker().messages()}
     assert messages[made[0]]["ce_causationid"] == str(first)
     assert messages[made[0]]["ce_correlationid"] == "case-7"
+
+
+@pytest.mark.parametrize("subjects", ["ada", [None], [""], [b"ada"], ["a" * 256], ["ada\0"], [["ada"]]])
+async def test_a_subject_that_nobody_could_ask_for_is_refused_without_saying_it(sqlite_url: str, subjects: Any) -> None:
+    app = make_app(sqlite_url)
+    app.route(Told)
+    async with app, app.transaction() as tx:
+        with pytest.raises(ConfigurationError, match="subject") as refused:
+            await app.outbox.append(tx, Told(n=1), subjects=subjects)
+    assert "ada" not in str(refused.value)
+
+
+@pytest.mark.parametrize("said", [Message(Told(n=1), topic="ada\0"), Message(Told(n=1), correlation_id="ada\0")])
+async def test_a_topic_or_correlation_id_that_cannot_be_stored_is_not_said(sqlite_url: str, said: Message) -> None:
+    app = make_app(sqlite_url)
+    app.route(Told)
+    async with app, app.transaction() as tx:
+        with pytest.raises(NotEncodable, match="NUL") as refused:
+            await app.outbox.append_many(tx, [said])
+    assert "ada" not in str(refused.value)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
-from uuid import uuid4
+from typing import Any, cast
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -22,6 +22,8 @@ from postlude import (
     Schedule,
     Status,
 )
+from postlude.erasure.oversight import Oversight
+from postlude.ports.calls import Calls
 from tests.calling import (
     ADA,
     ON_BOTH,
@@ -279,11 +281,34 @@ async def test_a_rectification_is_refused_before_anything_changes(make) -> None:
 
 async def test_a_requeue_needs_somebody_and_a_reason(make) -> None:
     app: Postlude = make(Vendor())
-    for who in ({"actor": " ", "reason": "x"}, {"actor": "x", "reason": ""}):
+    wrong: list[Any] = [" ", "", None, 7, "a\0"]
+    for who in [*({"actor": one, "reason": "x"} for one in wrong), *({"actor": "x", "reason": one} for one in wrong)]:
         with pytest.raises(ConfigurationError):
             await app.erasure.requeue([], **who)
     with pytest.raises(InvalidId):
         await app.erasure.requeue(["no-uuid"], **WHO)
+
+
+async def test_a_requeued_call_is_told_of_though_a_worker_was_quicker(make) -> None:
+    app: Postlude = make(Vendor("vendor", ResolverError("no")))
+    result = await erase(app)
+    await app.drain()
+
+    class Quick:
+        """Between the requeue and the next look, everything that is due is made."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(app.store.calls, name)
+
+        async def requeue(self, ids: Sequence[UUID], *, actor: str, reason: str) -> list[UUID]:
+            changed = await app.store.calls.requeue(ids, actor=actor, reason=reason)
+            assert await app.drain() == 1
+            return changed
+
+    oversight = Oversight(lambda: cast(Calls, Quick()), app.erasure.pseudonym, app.start)
+    (call,) = await oversight.requeue(result.calls[0], **WHO)
+    assert (call.entry_id, call.status, call.attempts, call.last_error) == (result.calls[0], Status.failed, 0, None)
+    assert (await app.erasure.show(ADA)).calls == []
 
 
 async def test_requeued_calls_have_a_fresh_budget(make) -> None:

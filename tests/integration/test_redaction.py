@@ -12,6 +12,8 @@ import pytest
 
 from postlude import (
     ConfigurationError,
+    Correction,
+    Erasure,
     Err,
     Event,
     EventHandler,
@@ -325,6 +327,47 @@ async def test_that_our_own_tables_wait_is_told_once(app: Postlude) -> None:
     assert actions == ["erasure_requested", "erasure_local_completed", "erasure_expiry_scheduled"]
 
 
+class Deaf:
+    """Cannot rectify."""
+
+    name = "deaf"
+
+    async def erase_subject(self, ref: SubjectRef, *, idempotency_key: str) -> Erasure:
+        return Erasure()
+
+
+async def test_an_erasure_forgets_rectifications_that_were_abandoned(app: Postlude, database_url: str) -> None:
+    app.resolvers.register(Deaf())
+    ref = SubjectRef("deaf", "cus_ada")
+    async with app.transaction() as tx:
+        await app.erasure.rectify_subject(tx, ADA, [Correction("name", "Ada L.")], [ref])
+    await app.drain()
+    (abandoned,) = await app.erasure.list_abandoned()
+    assert (abandoned.operation, abandoned.subject_id) == ("rectify", ADA)
+    async with app.transaction() as tx:
+        asked = await app.erasure.erase_subject(tx, ADA, [ref])
+    assert len(asked.calls) == 2, "our own tables have something to forget"
+    await app.drain()
+    assert await app.erasure.list_abandoned() == []
+    assert await query(database_url, "SELECT part FROM postlude_secret") == []
+    story = await app.erasure.show(ADA)
+    assert {one.operation: (one.status, one.discarded) for one in story.requests} == {
+        "erase": ("completed", 0), "rectify": ("completed", 1)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("pending", ["publish_first", "discard"])
+async def test_a_rectification_that_is_to_be_made_is_an_open_delivery(app: Postlude, pending: Any) -> None:
+    app.resolvers.register(Deaf())
+    async with app.transaction() as tx:
+        await app.erasure.rectify_subject(tx, ADA, [Correction("name", "Ada L.")], [SubjectRef("deaf", "cus_ada")])
+    done = await app.privacy.redact(ADA, pending=pending, **BY)
+    assert (done.deliveries, done.waits) == ((0, 1) if pending == "publish_first" else (1, 0))
+    await app.drain()
+    assert (await app.privacy.redact(ADA, pending=pending, **BY)).is_complete
+    assert (await app.erasure.show(ADA)).calls == []
+
+
 async def test_an_erasure_drops_the_key_of_the_subject(app: Postlude, database_url: str) -> None:
     subject = await app.erasure.pseudonym(ADA)
     await query(
@@ -339,8 +382,52 @@ async def test_an_erasure_drops_the_key_of_the_subject(app: Postlude, database_u
     assert (await app.erasure.show(ADA)).requests[0].status == "completed"
 
 
-async def test_a_subject_that_our_tables_do_not_know_is_complete_at_once(app: Postlude) -> None:
+@pytest.mark.parametrize("pending", ["publish_first", "discard"])
+async def test_what_follows_the_erasure_in_its_transaction_is_redacted_too(database_url: str, pending: str) -> None:
+    app = make_app(database_url, erasure={"pending": pending})
+    app.route(Registered)
+    async with app:
+        async with app.transaction() as tx:
+            result = await app.erasure.erase_subject(tx, ADA)
+            late = await app.outbox.append(tx, Registered(customer=ADA))
+        assert (len(result.calls), result.is_complete) == (1, False)
+        for _ in range(2):
+            await app.drain()
+            app.clock.advance(60)  # our own tables look again
+        assert (await app.erasure.show(ADA)).requests[0].status == "completed"
+        assert await payload_of(app, late) == b"{}"
+        assert await _left(app, database_url, ADA, "Lovelace") == []
+
+
+async def test_what_another_transaction_commits_later_is_redacted_too(any_postgres_url: str) -> None:
+    app = make_app(any_postgres_url)
+    app.route(Registered)
+    async with app:
+        async with app.transaction() as theirs:
+            late = await app.outbox.append(theirs, Registered(customer=ADA))
+            async with app.transaction() as tx:
+                await app.erasure.erase_subject(tx, ADA)
+        for _ in range(2):
+            await app.drain()
+            app.clock.advance(60)
+        assert await payload_of(app, late) == b"{}"
+
+
+async def test_tables_that_could_know_a_subject_are_looked_at_before_it_is_gone(app: Postlude) -> None:
     async with app.transaction() as tx:
+        result = await app.erasure.erase_subject(tx, "nobody")
+    assert (len(result.calls), result.is_complete) == (1, False)
+    assert await app.drain() == 1
+    assert (await app.erasure.show("nobody")).requests[0].status == "completed"
+    target = TARGET + await app.erasure.pseudonym("nobody")
+    (found,) = [one for one in await app.insight.audits(target=target) if one["action"] == "erasure_step_succeeded"]
+    assert (found["detail"]["resolver"], found["detail"]["already_absent"]) == (OWN, True)
+
+
+async def test_where_no_event_names_anybody_an_erasure_without_references_is_complete_at_once(
+    database_url: str,
+) -> None:
+    async with make_app(database_url) as app, app.transaction() as tx:
         assert (await app.erasure.erase_subject(tx, "nobody")).is_complete
 
 

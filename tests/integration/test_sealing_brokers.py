@@ -151,6 +151,22 @@ async def test_a_message_that_came_open_is_stored_sealed(database: Any) -> None:
     assert got == [OF_ANN]
 
 
+async def test_of_several_classes_for_one_type_any_may_seal_and_name_subjects(database_url: str) -> None:
+    @event(type="test.signed_up")
+    class Brief(Event):
+        user_id: str
+
+    app = app_with(database_url, ring("k1"))
+    for cls in (Brief, SignedUp):
+        app.on(cls, topic="events.test.signed_up", consumer="c", name=cls.__name__.lower())(taking([]))
+    async with app:
+        await app.broker().publish([_cloud_event(b'{"user_id":"u","email":"ann@x","person":"ann"}')])
+        await app.drain()
+        ((payload,),) = await query(database_url, "SELECT payload FROM postlude_event")
+        assert b"ann@" not in bytes(payload)
+        assert (await app.privacy.redact("ann", actor="mira", reason="asked by mail")).events == 1
+
+
 async def test_an_open_message_about_somebody_shredded_here_is_taken_and_never_opened(database: Any) -> None:
     url = database.fresh()
     producer, consumer = app_with(database.fresh(), ring("k1")), app_with(url, ring("c1"))

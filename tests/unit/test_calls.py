@@ -11,7 +11,8 @@ import pytest
 
 from postlude import CallOperation, ConfigurationError, Correction, Erasure, NotEncodable, Retry, Schedule, SubjectRef
 from postlude.calls.resolvers import OWN, Resolvers
-from postlude.core.calls import MAX_SUBJECT, subject_text
+from postlude.core.calls import subject_id_text
+from postlude.core.event import MAX_SUBJECT
 from postlude.erasure.requests import MAX_BYTES, checked
 from postlude.erasure.views import error_of
 from postlude.outbox.routes import Routes
@@ -227,12 +228,12 @@ def test_what_is_refused_is_not_repeated(resolvers: Resolvers, given: dict[str, 
 )
 def test_a_subject_is_somebody(subject: Any) -> None:
     with pytest.raises(ConfigurationError):
-        subject_text(subject)
+        subject_id_text(subject)
 
 
 @pytest.mark.parametrize("subject", ["ada", 4711, UUID(int=1), "x" * MAX_SUBJECT, "åda"])
 def test_any_id_will_do(subject: Any) -> None:
-    assert subject_text(subject) == str(subject)
+    assert subject_id_text(subject) == str(subject)
 
 
 # ---------------------------------------------------------------- pace

@@ -37,6 +37,7 @@ def test_data_subjects_are_named_once_and_never_by_nothing() -> None:
     assert spec.subjects_of(OrderPlaced(order_id="o", customer_id="c")) == ("c",)
     assert spec.subjects_of(OrderPlaced(order_id="o", customer_id="c", payer_id="c")) == ("c",)
     assert spec.subjects_of(OrderPlaced(order_id="o", customer_id="c", payer_id="p")) == ("c", "p")
+    assert spec.subjects_of(OrderPlaced(order_id="o", customer_id="", payer_id=" ")) == ()
 
 
 def test_without_arguments_the_name_decides() -> None:

@@ -16,7 +16,7 @@ from postlude.audit.report import AuditReport
 from postlude.audit.shipping import Shipping
 from postlude.core.audit_chain import AuditRecord
 from postlude.core.audit_verify import Verifier
-from postlude.core.calls import subject_text
+from postlude.core.calls import subject_id_text
 from postlude.core.pseudonym import TARGET, pseudonym
 from postlude.core.sqlstate import sqlstate_of
 from postlude.errors import AuditBroken, ConfigurationError, NaiveDatetime
@@ -73,7 +73,7 @@ class Audit:
                 raise NaiveDatetime(f"{name} {moment.isoformat()} has no time zone")
         trail = await self._trail()
         if subject is not None:
-            target = TARGET + pseudonym(await _key_for_subjects(trail), subject_text(subject))
+            target = TARGET + pseudonym(await _key_for_subjects(trail), subject_id_text(subject))
         which = Which(target=target, actor=actor, action=action, since=since, until=until)
         return await trail.records(which, limit=limit, after=after)
 

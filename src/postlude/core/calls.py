@@ -10,13 +10,12 @@ from uuid import UUID
 
 import msgspec
 
-from postlude.core.event import TEXT
+from postlude.core.event import TEXT, subject_text
 from postlude.core.lifecycle import Status
 from postlude.errors import ConfigurationError
 
 PREFIX = "call:"
 """Of the destinations that are resolvers."""
-MAX_SUBJECT = 255
 
 
 class CallOperation(StrEnum):
@@ -108,17 +107,15 @@ class AbandonedSignal(msgspec.Struct, frozen=True, kw_only=True):
     subject_id: str
 
 
-def subject_text(subject_id: Any) -> str:
-    """Opaque and short: an id, not a name. Whoever gives the person instead of its id would erase nobody, and be told
-    that it is done."""
+def subject_id_text(subject_id: Any) -> str:
+    """Whoever gives the person instead of its id would erase nobody, and be told that it is done."""
     if isinstance(subject_id, bool) or not isinstance(subject_id, str | int | UUID):
         raise ConfigurationError(
             f"a subject id is no {type(subject_id).__name__}", hint="Give text, a whole number or a UUID."
         )
-    text = str(subject_id)
-    if not text.strip() or len(text) > MAX_SUBJECT or not TEXT.fullmatch(text):
-        raise ConfigurationError(
-            f"a subject id has 1 to {MAX_SUBJECT} characters and no NUL or lone surrogate; this one has {len(text)}",
-            hint="Give the id of the person in your own tables.",
-        )
-    return text
+    return subject_text(subject_id)
+
+
+def is_text(given: object) -> bool:
+    """Some text, and such as every database can keep."""
+    return isinstance(given, str) and bool(given) and TEXT.fullmatch(given) is not None

@@ -15,8 +15,10 @@ from postlude.errors import ConfigurationError, InvalidKey, UnknownEvent
 C = TypeVar("C", bound=type[Any])
 SPEC = "__postlude_event__"
 MAX_KEY = 512
+MAX_SUBJECT = 255
 TEXT = re.compile("[^\\x00\\ud800-\\udfff]*")
 """What databases and brokers can hold: no NUL, nothing that UTF-8 cannot write."""
+_NO_SUBJECT = (bool, bytes, bytearray, memoryview, list, tuple, set, frozenset, dict)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,199}")
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+|[0-9]+")
 
@@ -59,9 +61,10 @@ class EventSpec(msgspec.Struct, frozen=True):
         return self.entity if key is None else f"{self.entity}/{key}"
 
     def subjects_of(self, instance: object) -> tuple[str, ...]:
-        """The data subjects an instance speaks of; those that are None are left out."""
+        """The data subjects an instance speaks of; those that are None or blank are left out."""
         values = (getattr(instance, name) for name in self.subjects)
-        return tuple(dict.fromkeys(str(value) for value in values if value is not None))
+        known = (value for value in values if value is not None and str(value).strip())
+        return tuple(dict.fromkeys(map(subject_text, known)))
 
 
 @overload
@@ -126,6 +129,21 @@ def as_key(value: object) -> str | None:
         raise InvalidKey(
             f"a key has 1 to {MAX_KEY} characters and no NUL or lone surrogate; this one has {len(text)}",
             hint="Use the id of what must stay in order.",
+        )
+    return text
+
+
+def subject_text(subject_id: object) -> str:
+    """Opaque and short: an id, not a name. No error says it."""
+    if subject_id is None or isinstance(subject_id, _NO_SUBJECT):
+        raise ConfigurationError(
+            f"a subject id is no {type(subject_id).__name__}", hint="Give text, a number or a UUID."
+        )
+    text = str(subject_id)
+    if not text.strip() or len(text) > MAX_SUBJECT or not TEXT.fullmatch(text):
+        raise ConfigurationError(
+            f"a subject id has 1 to {MAX_SUBJECT} characters and no NUL or lone surrogate; this one has {len(text)}",
+            hint="Give the id of the person in your own tables.",
         )
     return text
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from postlude.core.calls import Call, CallOperation, subject_text
+from postlude.core.calls import Call, CallOperation, is_text, subject_id_text
 from postlude.core.lifecycle import Status
-from postlude.erasure.views import ErasureView, SubjectStory, call_of, view_of
+from postlude.erasure.views import ErasureView, SubjectStory, call_of, requeued, view_of
 from postlude.errors import ConfigurationError, InvalidId
 from postlude.ports.calls import Calls
 
@@ -39,7 +39,7 @@ class Oversight:
     async def show(self, subject_id: Any, *, is_pseudonym: bool = False) -> SubjectStory:
         """Every request about a subject and its open calls; nothing of it is an error."""
         calls = await self._opened()
-        given = subject_text(subject_id)
+        given = subject_id_text(subject_id)
         subject = given if is_pseudonym else await self._hashed(given)
         groups = await calls.groups(subject=subject, is_overdue=False, limit=MOST)
         stored = await calls.calls(subject=subject, limit=MOST)
@@ -70,12 +70,14 @@ class Oversight:
         requests, calls = await (await self._opened()).overdue_counts()
         return {"postlude_erasures_overdue": requests, "postlude_calls_overdue": calls}
 
-    async def requeue(self, ids: Iterable[UUID | str], *, actor: str, reason: str) -> CallList:
+    async def requeue(self, ids: Iterable[UUID | str] | UUID, *, actor: str, reason: str) -> CallList:
         """Have abandoned erasures tried again, with a fresh budget and the same idempotency key. What is not
         abandoned is skipped. A rectification is refused before anything changes: its corrections are gone."""
-        if not actor.strip() or not reason.strip():
-            raise ConfigurationError("a requeue needs an actor and a reason", hint="They stand in the audit record.")
-        wanted = [_id(one) for one in ids]
+        if not (is_text(actor) and actor.strip() and is_text(reason) and reason.strip()):
+            raise ConfigurationError(
+                "a requeue needs an actor and a reason, as text", hint="They stand in the audit record."
+            )
+        wanted = [_id(one) for one in ([ids] if isinstance(ids, UUID | str) else ids)]
         calls = await self._opened()
         known = await calls.calls(status=Status.dead, ids=wanted, limit=len(wanted) + 1)
         if lost := [str(one.entry_id) for one in known if one.operation is CallOperation.rectify]:
@@ -84,7 +86,10 @@ class Oversight:
                 hint="Call rectify_subject again with the corrections.",
             )
         changed = await calls.requeue(wanted, actor=actor, reason=reason)
-        return [call_of(one) for one in await calls.calls(ids=changed, limit=len(changed) + 1)] if changed else []
+        # A worker may have made some of them by now: they are gone, and were requeued all the same.
+        seen = {one.entry_id: requeued(one) for one in known}
+        seen |= {one.entry_id: one for one in await calls.calls(ids=changed, limit=len(changed) + 1)}
+        return [call_of(seen[one]) for one in changed if one in seen]
 
     async def _with_status(self, status: Status, limit: int) -> CallList:
         calls = await self._opened()

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from postlude.calls.resolvers import OWN, Resolvers
-from postlude.core.calls import CallOperation, Correction, SubjectRef, subject_text
-from postlude.core.event import TEXT
+from postlude.core.calls import CallOperation, Correction, SubjectRef, is_text, subject_id_text
 from postlude.errors import ConfigurationError, NotEncodable
 
 MAX_BYTES = 1_048_576
@@ -48,11 +47,11 @@ def checked(
         _require_ref(ref, resolvers)
     corrections = _all(corrections, "corrections", "Correction(category, value)")
     corrected = _encoded(corrections) if operation is CallOperation.rectify else None
-    if not _is_text(actor) or not actor.strip():
+    if not is_text(actor) or not actor.strip():
         raise ConfigurationError("a request needs an actor, as text", hint="It stands in the audit record.")
-    if reason and not _is_text(reason):
+    if reason and not is_text(reason):
         raise ConfigurationError("a reason is text without NUL and lone surrogates", hint="Say why, or give none.")
-    subject = subject_text(subject_id)
+    subject = subject_id_text(subject_id)
     return Request(
         subject_id=subject,
         operation=operation,
@@ -79,9 +78,9 @@ def _all(given: Any, what: str, one: str) -> tuple[Any, ...]:
 
 
 def _require_ref(ref: Any, resolvers: Resolvers) -> None:
-    if not isinstance(ref, SubjectRef) or not _is_text(ref.kind):
+    if not isinstance(ref, SubjectRef) or not is_text(ref.kind):
         raise ConfigurationError("a reference is no SubjectRef", hint="Give SubjectRef(kind, value).")
-    if not _is_text(ref.value):
+    if not is_text(ref.value):
         raise ConfigurationError(f"a reference of kind {ref.kind!r} has no usable value")
     if ref.kind == OWN or resolvers.get(ref.kind) is None:
         known = ", ".join(resolvers.names()) or "none"
@@ -102,7 +101,7 @@ def _encoded(corrections: Sequence[Any]) -> bytes:
     if not corrections:
         raise ConfigurationError("there is nothing to correct", hint="Give at least one Correction(category, value).")
     for one in corrections:
-        if not isinstance(one, Correction) or not _is_text(one.category):
+        if not isinstance(one, Correction) or not is_text(one.category):
             raise ConfigurationError("a correction has no category", hint="Give Correction(category, value).")
     categories = [one.category for one in corrections]
     if len(set(categories)) < len(categories):
@@ -121,7 +120,3 @@ def _json(value: object, what: str) -> bytes:
     if len(written) > MAX_BYTES:
         raise ConfigurationError(f"{what} takes {len(written)} bytes, more than {MAX_BYTES}", hint="Give an id for it.")
     return written
-
-
-def _is_text(given: object) -> bool:
-    return isinstance(given, str) and bool(given) and TEXT.fullmatch(given) is not None

@@ -79,6 +79,11 @@ def call_of(stored: StoredCall) -> Call:
     )
 
 
+def requeued(dead: StoredCall) -> StoredCall:
+    """As it was at the moment after: with a fresh budget, and due."""
+    return msgspec.structs.replace(dead, status=Status.failed, attempts=0, error=None)
+
+
 def error_of(stored: str | None) -> str | None:
     """The name of the error's class; never where, never a message."""
     return None if stored is None else msgspec.json.decode(stored, type=Fault).kind

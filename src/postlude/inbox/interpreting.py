@@ -92,7 +92,8 @@ class Interpreting:
         return wanting
 
     def _prepared(self, topic: str, incoming: Incoming, wanting: Sequence[Interest]) -> Prepared:
-        key, subjects = self._looked_up(wanting[0].spec, incoming)
+        specs = list(dict.fromkeys(one.spec for one in wanting))
+        key, subjects = self._looked_up(specs, incoming)
         lane = lane_of(key, incoming.event_id, self._parts.installed.lanes)
         version, content_type, payload = incoming.version, incoming.content_type, incoming.payload
         trace = traceparent(incoming.headers.get(TRACEPARENT), None, int.from_bytes(os.urandom(24), "big"))
@@ -116,18 +117,23 @@ class Interpreting:
             max_attempts=None,
             available_at=None,
             routes=tuple(Route(interest.destination, lane, key) for interest in wanting),
-            seals=wanting[0].spec if HEADER in incoming.headers or shape_of(wanting[0].spec) is not None else None,
+            seals=_sealing(specs, incoming),
         )
 
-    def _looked_up(self, spec: EventSpec, incoming: Incoming) -> tuple[str | None, tuple[str, ...]]:
-        """Key and subjects. Only what the message does not say is looked for in its payload, which is not free."""
-        if HEADER in incoming.headers or (not spec.subjects and (incoming.key is not None or spec.key is None)):
-            return incoming.key, ()  # what is sealed is looked into when it is stored
-        try:
-            event = decode_event(spec, incoming.version, incoming.payload)
-        except Exception:  # noqa: BLE001 - its handler meets the same error, and makes a dead letter of it
-            return incoming.key, ()
-        return (incoming.key if incoming.key is not None else spec.key_of(event)), spec.subjects_of(event)
+    def _looked_up(self, specs: Sequence[EventSpec], incoming: Incoming) -> tuple[str | None, tuple[str, ...]]:
+        """Key and subjects, the latter of every class that reads it. Only what the message does not say is looked for in
+        its payload, which is not free."""
+        key, subjects = incoming.key, dict[str, None]()
+        for spec in specs:
+            if HEADER in incoming.headers or (not spec.subjects and (key is not None or spec.key is None)):
+                continue  # what is sealed is looked into when it is stored
+            try:
+                event = decode_event(spec, incoming.version, incoming.payload)
+            except Exception:  # noqa: BLE001, S112 - its handler meets the same error, and makes a dead letter of it
+                continue
+            key = spec.key_of(event) if key is None and spec is specs[0] else key
+            subjects |= dict.fromkeys(spec.subjects_of(event))
+        return key, tuple(subjects)
 
     def _foreign(self, received: Received, mapped: Mapped, position: Position) -> Prepared | None:
         try:
@@ -158,6 +164,11 @@ class Interpreting:
         lane = lane_of(prepared.key, prepared.event_id, self._parts.installed.lanes)
         routes = tuple(Route(interest.destination, lane, prepared.key) for interest in wanting)
         return msgspec.structs.replace(prepared, topic=received.topic, source=received.topic, routes=routes)
+
+
+def _sealing(specs: Sequence[EventSpec], incoming: Incoming) -> EventSpec | None:
+    """The class that says what of a message is sealed: the first that has something to seal."""
+    return next((one for one in specs if shape_of(one) is not None), specs[0] if HEADER in incoming.headers else None)
 
 
 def _sent_at(incoming: Incoming) -> datetime | None:

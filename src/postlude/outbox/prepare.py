@@ -14,7 +14,7 @@ import msgspec
 from postlude.core.codec import CONTENT_TYPE, digest, encode
 from postlude.core.delivery import PRIORITIES
 from postlude.core.envelope import TRACEPARENT, check_headers, traceparent
-from postlude.core.event import TEXT, EventSpec, as_key, spec_of
+from postlude.core.event import TEXT, EventSpec, as_key, spec_of, subject_text
 from postlude.core.sealed import shape_of
 from postlude.core.undeclared import require_declared
 from postlude.core.uuid7 import time_of, uuid7
@@ -100,9 +100,9 @@ class Preparing:
                 f"{spec.type} has a key, so it cannot have priority {message.priority!r}",
                 hint="A key means order and a priority would break it: use one or the other.",
             )
-        subjects = spec.subjects_of(message.event) if message.subjects is None else tuple(map(str, message.subjects))
-        for text in (message.topic, message.correlation_id, *subjects):
-            _require_storable(text)
+        subjects = spec.subjects_of(message.event) if message.subjects is None else _subjects(message.subjects)
+        _require_storable("a topic", message.topic)
+        _require_storable("a correlation id", message.correlation_id)
         return Prepared(
             event_id=event_id,
             type=spec.type,
@@ -161,11 +161,16 @@ def _headers(given: Mapping[str, str] | None, cause: current.Cause | None) -> st
     return msgspec.json.encode(headers).decode()
 
 
-def _require_storable(text: str | None) -> None:
+def _subjects(given: Sequence[str]) -> tuple[str, ...]:
+    """As declared ones: what could not be asked for by this id could never be redacted."""
+    if isinstance(given, str):
+        raise ConfigurationError("subjects are several ids, not one text", hint="Give subjects=[id].")
+    return tuple(dict.fromkeys(map(subject_text, given)))
+
+
+def _require_storable(what: str, text: str | None) -> None:
     if text is not None and not TEXT.fullmatch(text):
-        raise NotEncodable(
-            f"{text!r} cannot be stored", hint="Topics, correlation ids and subjects have no NUL and no lone surrogate."
-        )
+        raise NotEncodable(f"{what} has a NUL or a lone surrogate", hint="No database can hold it.")
 
 
 def _attempts(given: int | None) -> int | None:

@@ -98,6 +98,13 @@ class Routes:
         """Remember a class that was appended or routed, for its policy."""
         self._specs.setdefault(spec.type, spec)
 
+    @property
+    def may_name_subjects(self) -> bool:
+        """Does an event of this app name a data subject? Any could, where every event has a route."""
+        if any(route.type == EVERYTHING for route in self._routes):
+            return True
+        return any(spec.subjects for spec in self._specs.values())
+
     def targets(self, event_type: str) -> Iterator[tuple[str, Key]]:
         """Destinations of a type, each with what its key is there."""
         seen = set()

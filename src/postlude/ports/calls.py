@@ -90,7 +90,8 @@ class CallScripts(Protocol):
         """Wait for other requests about this subject; an erasure leaves its mark."""
 
     def knows_subject(self, subject_id: str, subject: str) -> Script[bool]:
-        """Do our own tables hold something of this subject: events, a key, a saga of its id or one that outlived its events?"""
+        """Do our own tables hold something of this subject: events, a key, a saga of its id or one that outlived its
+        events, a rectification that is not over?"""
 
     def open_group(self, group: NewGroup, calls: Sequence[NewCall]) -> Script[int]:
         """Write a group and its calls; without calls it is complete at once. Gives its generation."""

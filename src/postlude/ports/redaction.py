@@ -1,6 +1,6 @@
 """What redaction asks of a database. The rules of `postlude.ports.store` hold here too.
 
-A page is one transaction. Lock order: events by id, deliveries by seq, sagas by id, audit; only for events is anybody
+A page is one transaction. Lock order: events by id, deliveries by seq, groups by id, sagas by id, audit; only for events is anybody
 waited for. What somebody else holds is under way, and waits for another page.
 """
 
@@ -56,6 +56,9 @@ class RedactionScripts(Protocol):
     def remembered(self, wanted: Wanted, *, after: UUID, limit: int) -> Script[RedactedPage]:
         """Sagas that outlived their events, by id: retention has remembered whom they are about. That is forgotten with
         what they knew."""
+
+    def rectifications(self, wanted: Wanted) -> Script[RedactedPage]:
+        """Calls that correct something of the subject elsewhere and are not over: abandoned, they would keep who it is."""
 
     def shred(self, wanted: Wanted) -> Script[bool]:
         """Drop the subject's own key. False: there was none."""

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from postlude.core.calls import subject_text
+from postlude.core.calls import subject_id_text
 from postlude.core.codec import digest
 from postlude.core.delivery import StoredEvent
 from postlude.core.pseudonym import TARGET
@@ -155,7 +155,7 @@ class Privacy:
         more is sealed for that subject. In a transaction of its own, or in the caller's. True also when it had no key
         (`has_key`) and is only marked now; False: it was done before."""
         _require(actor, reason)
-        subject = subject_text(subject_id)
+        subject = subject_id_text(subject_id)
         require_unnamed(subject, actor, reason)
         if tx is not None:
             return await self._shred(tx, subject, actor, reason)
@@ -168,7 +168,7 @@ class Privacy:
         await self._parts.start()
         async with self._parts.transaction() as handle:
             play = partial(self._parts.handles.adapter(handle).play, handle)
-            subject = await self._sealer.pseudonym_of(play, subject_text(subject_id))
+            subject = await self._sealer.pseudonym_of(play, subject_id_text(subject_id))
             found: SubjectKey | None = (await play(self._parts.subject_scripts.keys([subject]))).get(subject)
         return found is not None and found.key is not None
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from postlude.core.calls import subject_text
+from postlude.core.calls import subject_id_text
 from postlude.core.pseudonym import pseudonym
 from postlude.core.sqlstate import sqlstate_of
 from postlude.core.statement import Script
@@ -70,7 +70,7 @@ class Redacting:
             raise ConfigurationError(f"pending is discard or publish_first, not {pending!r}")
         if not actor.strip() or not reason.strip():
             raise ConfigurationError("a redaction needs an actor and a reason", hint="They stand in the audit record.")
-        require_unnamed(subject_text(subject_id), actor, reason)
+        require_unnamed(subject_id_text(subject_id), actor, reason)
         return await self.run(subject_id, pending, actor=actor, reason=reason)
 
     async def run(self, subject_id: str, pending: Pending, *, actor: str, reason: str) -> Redaction:
@@ -108,9 +108,10 @@ class Redacting:
             yield page
             if not page.sagas:
                 break
+        yield await self._play(partial(scripts.rectifications, wanted))
 
     async def _wanted(self, subject_id: Any, pending: str, actor: str, reason: str) -> Wanted:
-        text = subject_text(subject_id)
+        text = subject_id_text(subject_id)
         await self._start()
         subject = pseudonym(await self._get_parts().pseudonym_key(), text)
         return Wanted(subject_id=text, subject=subject, discards=pending == "discard", actor=actor, reason=reason)

@@ -65,6 +65,17 @@ class Redacting:
         steps = Steps([], [], set(bodies), set(), held)
         return (yield from self._finish(wanted, steps, bodies, last=max(there)))
 
+    def rectifications(self, wanted: Wanted) -> Script[RedactedPage]:
+        found = yield self._call("redact_rectifications", subject=wanted.subject)
+        if not found:
+            return RedactedPage(last=None)
+        ids = [self._dialect.uuid(row[0]) for row in found]
+        deliveries = yield from self._deliveries(ids, discards=wanted.discards)
+        holding = {one.seq for one in deliveries if one.holds(discards=wanted.discards)}
+        steps = Steps([], [one.seq for one in deliveries if one.seq not in holding], set(), holding, set())
+        yield from self._change(wanted, steps)
+        return (yield from self._finish(wanted, steps, {}, last=None))
+
     def shred(self, wanted: Wanted) -> Script[bool]:
         found = yield self._call("redact_key", subject=wanted.subject)
         if found:

@@ -18,6 +18,7 @@ WITH RECURSIVE names AS (
 SELECT EXISTS (SELECT 1 FROM postlude.postlude_event WHERE subjects @> ARRAY[:subject_id::text])
     OR EXISTS (SELECT 1 FROM postlude.postlude_subject WHERE subject = :subject AND key IS NOT NULL)
     OR EXISTS (SELECT 1 FROM postlude.postlude_saga_subject WHERE subject = :subject_id)
+    OR EXISTS (SELECT 1 FROM postlude.postlude_group WHERE subject = :subject AND operation = 'rectify' AND open > 0)
     OR EXISTS (SELECT 1 FROM names n JOIN postlude.postlude_saga s ON s.name = n.name AND s.process_id = :subject_id)
 
 -- name: open_group

@@ -46,6 +46,11 @@ _REDACTOR = (
     "SELECT, UPDATE (detail) ON {s}.postlude_saga_step",
     "SELECT, DELETE ON {s}.postlude_saga_subject",
     "SELECT, UPDATE (key_id, key, shredded_at) ON {s}.postlude_subject",
+    # Discarding a rectification ends a call: its secret goes, its group counts down, and may say that it is complete.
+    "SELECT, UPDATE (open, discarded, completed_at) ON {s}.postlude_group",
+    "SELECT (event_id, part), DELETE ON {s}.postlude_secret",
+    "SELECT ON {s}.postlude_receipt",
+    "INSERT ON {s}.postlude_event, {s}.postlude_delivery",
 )
 _VIEWER = (
     "SELECT ON {s}.postlude_meta, {s}.postlude_migration, {s}.postlude_transition",

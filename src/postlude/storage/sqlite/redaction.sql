@@ -43,6 +43,11 @@ SELECT m.saga_id, s.id IS NOT NULL
   FROM postlude_saga_subject m LEFT JOIN postlude_saga s ON s.id = m.saga_id
  WHERE m.subject = :subject_id AND m.saga_id > :after ORDER BY m.saga_id LIMIT :limit
 
+-- name: redact_rectifications
+-- Calls with corrections that are not over, abandoned ones too. Erasures are kept: somebody has to finish them.
+SELECT d.event_id FROM postlude_group g JOIN postlude_delivery d ON d.group_id = g.id
+ WHERE g.subject = :subject AND g.operation = 'rectify' AND g.open > 0 ORDER BY d.event_id
+
 -- name: redact_sagas
 SELECT s.body, EXISTS (SELECT 1 FROM postlude_event e JOIN postlude_delivery d ON d.event_id = e.event_id
                         WHERE e.saga_id = s.id AND d.status <> 'dead' AND substr(d.destination, 1, 5) = 'saga:')
