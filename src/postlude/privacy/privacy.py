@@ -27,8 +27,9 @@ from postlude.ports.records import Filter
 from postlude.ports.scripts import Scripts
 from postlude.privacy.keyring import KeyRing
 from postlude.privacy.redacting import APP, ASKED, Redacting, require_unnamed
-from postlude.privacy.sealer import NO_RING, Sealer
+from postlude.privacy.sealer import Sealer
 from postlude.privacy.secrets import Vault, prefix_of
+from postlude.privacy.subject_keys import NO_RING
 
 log = logging.getLogger("postlude.privacy")
 
@@ -109,7 +110,7 @@ class Privacy:
 
     async def _wrapped_anew(self, old: SubjectKey) -> SubjectKey | None:
         try:
-            return await self._sealer.wrap(old.subject, await self._sealer.unwrap(old))
+            return await self._sealer.keys.wrap(old.subject, await self._sealer.keys.unwrap(old))
         except CannotOpen as error:
             log.warning("the key of a data subject stays wrapped by %s: %s", old.key_id, error.code)
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 import msgspec
@@ -38,17 +38,15 @@ from postlude.errors import (
     KeysUnavailable,
     KeyUnknown,
     PayloadTooLarge,
-    Shredded,
 )
 from postlude.ports.append import Prepared
-from postlude.ports.privacy import Play, Resealed, SubjectKey, Subjects, SubjectScripts
+from postlude.ports.privacy import Play, Resealed, Subjects, SubjectScripts
 from postlude.ports.scripts import Scripts
 from postlude.privacy import cipher
 from postlude.privacy.came_sealed import about, fitting, subjects_in
 from postlude.privacy.keyring import KeyRing
+from postlude.privacy.subject_keys import NO_RING, SubjectKeys, Wrapped
 
-NO_RING = "Give Postlude(..., keys=KeyRing.from_file(...)), set privacy.keys_file, or POSTLUDE_KEYS in the environment."
-Wrapped = Mapping[str, SubjectKey]
 WHOLE = Shape([], is_sealed=True)
 
 
@@ -65,6 +63,7 @@ class Sealer:
 
     def __init__(self, ring: KeyRing | None, parts: SealerParts, *, max_bytes: int) -> None:
         self.ring = ring
+        self.keys = SubjectKeys(ring)
         self._parts = parts
         self._max_bytes = max_bytes
         self._pseudonym_key: bytes | None = None
@@ -100,7 +99,7 @@ class Sealer:
         names = {place: await self.pseudonym_of(play, done[place].subjects[0])
                  for place in shapes if len(done[place].subjects) == 1}  # fmt: skip
         came = {seal.subject for seal in seals.values() if seal.subject is not None}
-        wrapped = await self._wrapped(play, set(names.values()), came)
+        wrapped = await self.keys.of_subjects(play, self._parts.subject_scripts, set(names.values()), came)
         for place, shape in shapes.items():
             done[place] = await self._sealed(done[place], shape, names.get(place), wrapped, from_afar=from_afar)
         for place, seal in seals.items():
@@ -126,7 +125,7 @@ class Sealer:
         self, one: Prepared, shape: Shape, subject: str | None, wrapped: Wrapped, *, from_afar: bool
     ) -> Prepared:
         if subject is None:
-            key_id, key = await self._ring.active()
+            key_id, key = await self.keys.ring.active()
             seal = Seal(scheme=SCHEME, key=key_id, paths=("",))
         else:
             seal = Seal(scheme=SCHEME, subject=subject, paths=("",))
@@ -134,7 +133,7 @@ class Sealer:
                 # Others do not know yet. It is taken, and nobody will ever open it: the key is kept nowhere.
                 one, key = replace(one, is_lost=True), cipher.new_key()
             else:
-                key = await self._unwrapped(wrapped.get(subject))
+                key = await self.keys.unwrapped(wrapped.get(subject))
         change = _sealing(seal, one.event_id, key)
         try:
             payload, paths = sealed(one.payload, shape, change)
@@ -155,7 +154,7 @@ class Sealer:
     async def sealed_again(self, event: StoredEvent, plain: bytes, content: bytes, key_id: str) -> Resealed:
         """At the same places, with another key of the ring."""
         was = event.headers[HEADER]
-        key = await self._ring.key(key_id)
+        key = await self.keys.ring.key(key_id)
         seal = replace(Seal.read(was), key=key_id, subject=None)
         change = _sealing(seal, event.event_id, key)
         places = Named([path_of(text) for text in seal.paths])
@@ -164,7 +163,7 @@ class Sealer:
     async def _received(self, one: Prepared, seal: Seal, wrapped: Wrapped) -> Prepared:
         """It came sealed and stays so. Who can open it knows its content, and whom it speaks of."""
         try:
-            key = await self._key(seal, wrapped)
+            key = await self.keys.of(seal, wrapped)
             plain = _opened(one.payload, one.event_id, seal, key)
         except CannotOpen:  # likewise
             return one
@@ -223,59 +222,11 @@ class Sealer:
         return done
 
     async def _open(self, event: StoredEvent, seal: Seal, wrapped: Wrapped) -> StoredEvent:
-        plain = _opened(event.payload, event.event_id, seal, await self._key(seal, wrapped))
+        plain = _opened(event.payload, event.event_id, seal, await self.keys.of(seal, wrapped))
         headers = {name: value for name, value in event.headers.items() if name != HEADER}
         if seal.within is not None:
             headers[HEADER] = seal.within
         return replace(event, payload=plain, headers=headers)
-
-    # ------------------------------------------------------------ keys
-
-    @property
-    def _ring(self) -> KeyRing:
-        if self.ring is None:
-            raise KeyUnknown("this app has no key ring", hint=NO_RING)
-        return self.ring
-
-    async def _key(self, seal: Seal, wrapped: Wrapped) -> bytes:
-        if seal.key is not None:
-            return await self._ring.key(seal.key)
-        if self.ring is None:
-            raise KeyUnknown("this app has no key ring", hint=NO_RING)
-        return await self._unwrapped(wrapped.get(seal.subject or ""))
-
-    async def _wrapped(self, play: Play, needed: set[str], came: set[str]) -> Wrapped:
-        """Wrapped keys of subjects; those that seal now get one."""
-        if self.ring is None or not needed | came:
-            return {}
-        scripts = self._parts.subject_scripts()
-        found: dict[str, SubjectKey] = await play(scripts.keys(sorted(needed | came)))
-        missing = sorted(one for one in needed if one not in found or _is_bare(found[one]))
-        if missing:
-            fresh = [await self.wrap(subject, cipher.new_key()) for subject in missing]
-            found |= await play(scripts.add(fresh))
-        return found
-
-    async def wrap(self, subject: str, key: bytes) -> SubjectKey:
-        key_id, ring_key = await self._ring.active()
-        content = cipher.encrypt(derived(ring_key, "wrap"), key, _wrapping(subject, key_id))
-        return SubjectKey(subject, key_id, content)
-
-    async def unwrap(self, wrapped: SubjectKey) -> bytes:
-        ring_key = await self._ring.key(wrapped.key_id or "")
-        return cipher.decrypt(
-            derived(ring_key, "wrap"), wrapped.key or b"", _wrapping(wrapped.subject, wrapped.key_id or "")
-        )
-
-    async def _unwrapped(self, wrapped: SubjectKey | None) -> bytes:
-        if wrapped is not None and wrapped.is_shredded:
-            raise Shredded("the data subject of this event was shredded")
-        if wrapped is None or wrapped.key is None:
-            raise KeyUnknown(
-                "this database has no key of the data subject that the event was sealed for",
-                hint="Such events are opened where they were appended: route them with open_sealed=True.",
-            )
-        return await self.unwrap(wrapped)
 
 
 def require_keys(specs: Iterable[EventSpec], ring: KeyRing | None) -> None:
@@ -304,11 +255,3 @@ def _opened(payload: bytes, event_id: UUID, seal: Seal, key: bytes) -> bytes:
         seal.paths,
         lambda path, value: cipher.decrypt(own, content_of(value), bound_to(seal.holder, event_id, path)),
     )
-
-
-def _is_bare(key: SubjectKey) -> bool:
-    return key.key is None and not key.is_shredded
-
-
-def _wrapping(subject: str, key_id: str) -> bytes:
-    return msgspec.json.encode(("postlude", "subject key", subject, key_id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -24,35 +24,8 @@ from postlude import (
 )
 from postlude.erasure.oversight import Oversight
 from postlude.ports.calls import Calls
-from tests.calling import (
-    ADA,
-    ON_BOTH,
-    WHO,
-    Rectifying,
-    Retaining,
-    Vendor,
-    calling_apps,
-    detail,
-    erase,
-    only_call,
-    rectify,
-    request,
-    trail,
-)
-from tests.databases import Databases
+from tests.calling import ADA, WHO, Rectifying, Retaining, Vendor, detail, erase, only_call, rectify, request, trail
 from tests.engine import die, query, until, workers
-
-
-@pytest.fixture(params=ON_BOTH)
-def url(request: pytest.FixtureRequest, databases_on: Callable[[str], Databases]) -> str:
-    return databases_on(request.param).fresh()
-
-
-@pytest.fixture
-async def make(url: str) -> AsyncIterator[Callable[..., Postlude]]:
-    async with calling_apps(url) as make:
-        yield make
-
 
 # ---------------------------------------------------------------- hooks
 

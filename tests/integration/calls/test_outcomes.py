@@ -1,37 +1,22 @@
-"""Calls to foreign systems: every outcome that a call can have, and what stands in the books after it."""
+"""Every outcome that a call to a foreign system can have, and what stands in the books after it."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
-from postlude import (
-    ConfigurationError,
-    DatabaseUnavailable,
-    Erasure,
-    Park,
-    Postlude,
-    ResolverError,
-    Schedule,
-    Status,
-    SubjectRef,
-)
+from postlude import DatabaseUnavailable, Erasure, ResolverError, Schedule, Status, SubjectRef
 from tests.calling import (
     ADA,
-    ON_BOTH,
     VALUE,
     WHO,
-    Rectifying,
     Retaining,
     Vendor,
     Verifying,
     calling_app,
-    calling_apps,
     detail,
     erase,
     only_call,
@@ -41,29 +26,13 @@ from tests.calling import (
     secrets,
     trail,
 )
-from tests.databases import Databases
-from tests.engine import query, until, workers
+from tests.engine import until, workers
 
 STEPS = [30, 60, 120, 240, 480, 960, 1920]
 """Seconds between the eight attempts."""
 
 
-@pytest.fixture(params=ON_BOTH)
-def url(request: pytest.FixtureRequest, databases_on: Callable[[str], Databases]) -> str:
-    return databases_on(request.param).fresh()
-
-
-@pytest.fixture
-async def make(url: str) -> AsyncIterator[Callable[..., Postlude]]:
-    async with calling_apps(url) as make:
-        yield make
-
-
-def horizon(**ahead: float) -> datetime:
-    return datetime.now(UTC) + timedelta(**ahead)
-
-
-# ---------------------------------------------------------------- the table of seed 001
+# ---------------------------------------------------------------- what it answers
 
 
 async def test_a_vendors_answer_does_not_get_into_the_trail(make) -> None:
@@ -120,7 +89,7 @@ async def test_a_resolver_error_abandons_at_once(make, url: str, error: type[Res
 
 
 async def test_an_unknown_resolver_name_waits_and_is_seen(make, url: str) -> None:
-    """Seed 001 abandons it; here a worker that knows it may come, so it stays and is counted."""
+    """A worker that knows it may come, so it stays and is counted."""
     await erase(make(Vendor()))
     without = make()
     assert await without.drain() == 0
@@ -179,7 +148,7 @@ def test_the_schedule_doubles_up_to_an_hour_without_chance() -> None:
     assert retry.max_attempts == 8
 
 
-# ---------------------------------------------------------------- research 1.2
+# ---------------------------------------------------------------- how it is called
 
 
 async def test_rectifying_without_the_capability_abandons_at_once(make, url: str) -> None:
@@ -342,104 +311,6 @@ async def test_a_wrong_schedule_is_dead_at_once(make) -> None:
     assert (await only_call(app)).status is Status.dead
 
 
-# ---------------------------------------------------------------- parking
-
-
-async def test_a_call_is_parked_until_the_horizon_and_each_slip_is_audited(make, url: str) -> None:
-    first, second = horizon(days=10), horizon(days=20)
-    vendor = Retaining(Schedule(expires_at=first), Schedule(expires_at=second), Schedule(already_absent=True))
-    app = make(vendor)
-    result = await erase(app)
-    await app.drain()
-    call = await only_call(app)
-    assert (call.status, call.attempts, call.next_attempt_at) == (Status.scheduled, 0, first)
-    assert [one.entry_id for one in await app.erasure.list_scheduled()] == list(result.calls)
-    app.clock.advance(9 * 86_400)
-    await app.drain()
-    assert len(vendor.keys) == 1, "not before its time"
-    app.clock.advance(2 * 86_400)
-    await app.drain()
-    assert (await only_call(app)).next_attempt_at == second
-    slips = [one["detail"] for one in await records(app, "erasure_expiry_scheduled")]
-    own = {"entry_id": str(result.calls[0]), "resolver": "vendor", "prior_attempts": 1}
-    assert slips == [
-        own | {"expires_at": first.isoformat()},
-        own | {"expires_at": second.isoformat(), "prior_expires_at": first.isoformat()},
-    ]
-    app.clock.advance(10 * 86_400)
-    assert await app.drain() == 1
-    succeeded = await detail(app, "erasure_step_succeeded")
-    assert (succeeded["already_absent"], succeeded["verified_expiry"]) == (True, True)
-    assert len(set(vendor.keys)) == 1
-    assert await secrets(url) == []
-
-
-async def test_parking_resets_the_attempts(make) -> None:
-    vendor = Retaining(OSError(), OSError(), Schedule(expires_at=horizon(hours=8)), *[OSError()] * 8)
-    app = make(vendor)
-    await erase(app)
-    for _ in range(3):
-        await app.drain()
-        app.clock.advance(3600)
-    assert (await only_call(app)).attempts == 0
-    assert (await detail(app, "erasure_expiry_scheduled"))["prior_attempts"] == 3
-    for _ in range(8):
-        app.clock.advance(9 * 3600)
-        await app.drain()
-    call = await only_call(app)
-    assert (call.status, call.attempts, len(vendor.keys)) == (Status.dead, 8, 11)
-
-
-@pytest.mark.parametrize("at", [datetime(2001, 1, 1, tzinfo=UTC), None])
-async def test_a_horizon_is_at_least_one_step_away(make, at: datetime | None) -> None:
-    said = at or datetime.now(UTC) + timedelta(seconds=1)
-    app = make(Retaining(Schedule(expires_at=said), Schedule(already_absent=True)))
-    await erase(app)
-    before = datetime.now(UTC)
-    await app.drain()
-    call = await only_call(app)
-    assert call.next_attempt_at is not None
-    assert before + timedelta(seconds=29) < call.next_attempt_at < datetime.now(UTC) + timedelta(seconds=31)
-    assert (await detail(app, "erasure_expiry_scheduled"))["expires_at"] == said.isoformat(), "as the vendor said"
-
-
-async def test_a_horizon_may_lie_at_the_ends_of_time(make) -> None:
-    zones = [timezone(timedelta(hours=hours)) for hours in (-14, 0, 14)]
-    ends = [end for zone in zones for end in (datetime.max.replace(tzinfo=zone), datetime.min.replace(tzinfo=zone))]
-    app = make(Retaining(*[Schedule(expires_at=end) for end in ends]))
-    for number, _ in enumerate(ends):
-        await erase(app, subject=f"s-{number}")
-    await app.drain()
-    assert (await app.erasure.status_counts())["scheduled"] == len(ends)
-
-
-async def test_parking_never_abandons_by_itself(make) -> None:
-    vendor = Retaining(*[Schedule(expires_at=horizon(days=n)) for n in range(1, 13)], Schedule(already_absent=True))
-    app = make(vendor)
-    await erase(app)
-    for _ in range(12):
-        await app.drain()
-        assert (await only_call(app)).status is Status.scheduled
-        app.clock.advance(86_400)
-    assert await app.drain() == 1
-
-
-async def test_gone_at_the_first_question_is_no_verified_expiry(make) -> None:
-    app = make(Retaining(Schedule(already_absent=True)))
-    await erase(app)
-    assert await app.drain() == 1
-    assert "verified_expiry" not in await detail(app, "erasure_step_succeeded")
-
-
-async def test_a_resolver_that_raises_park_is_parked_with_a_record(make) -> None:
-    until_then = horizon(hours=2)
-    app = make(Vendor("vendor", Park(until=until_then)))
-    await erase(app)
-    await app.drain()
-    assert (await only_call(app)).next_attempt_at == until_then
-    assert (await detail(app, "erasure_expiry_scheduled"))["expires_at"] == until_then.isoformat()
-
-
 # ---------------------------------------------------------------- verification
 
 
@@ -494,58 +365,7 @@ async def test_nothing_is_verified_without_a_success(make) -> None:
     assert failing.verified == 0
 
 
-# ---------------------------------------------------------------- corrections
-
-
-async def test_corrections_are_kept_over_retries_and_gone_after_success(make, url: str) -> None:
-    vendor = Rectifying("vendor", OSError(), OSError())
-    app = make(vendor)
-    await rectify(app, value={"given": "Ada", "born": 1815})
-    for _ in range(2):
-        await app.drain()
-        assert await secrets(url) == ["corrections", "subject"]
-        app.clock.advance(3600)
-    assert await app.drain() == 1
-    assert [[one.value for one in given] for given in vendor.corrections] == [[{"given": "Ada", "born": 1815}]] * 3
-    assert await secrets(url) == []
-    assert (await trail(app))[-2:] == ["rectification_step_succeeded", "rectification_completed"]
-    assert await detail(app, "rectification_step_succeeded") == {
-        "entry_id": vendor.keys[0], "resolver": "vendor",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("end", ["dead", "discarded", "buried"])
-async def test_corrections_are_gone_on_every_other_end(make, url: str, end: str) -> None:
-    vendor = Rectifying("vendor", ResolverError("no") if end == "dead" else OSError())
-    app = make(vendor)
-    result = await rectify(app)
-    await app.drain()
-    if end == "discarded":
-        await app.actions.discard(list(result.calls), **WHO)
-    if end == "buried":
-        await app.actions.bury(list(result.calls), **WHO)
-    assert await secrets(url) == ([] if end == "discarded" else ["subject"])
-    for table in ("event", "delivery", "receipt", "audit", "secret"):
-        for row in await query(url, f"SELECT * FROM postlude_{table}"):
-            assert "Ada L." not in repr(row)
-
-
-async def test_a_rectification_whose_corrections_are_gone_is_never_made(make, url: str) -> None:
-    """Whoever sets its row back by hand does not have the vendor told that nothing is to be corrected."""
-    vendor = Rectifying("vendor", ResolverError("no"))
-    app = make(vendor)
-    result = await rectify(app)
-    await app.drain()
-    assert await app.actions.requeue(list(result.calls), **WHO) == []
-    with pytest.raises(ConfigurationError, match="corrections are gone"):
-        await app.erasure.requeue(result.calls, **WHO)
-    async with app.transaction() as tx:
-        done = tx.execute("UPDATE postlude_delivery SET status = 'failed', attempts = 0")
-        if hasattr(done, "__await__"):
-            await done
-    await app.drain()
-    call = await only_call(app)
-    assert (call.status, call.last_error, len(vendor.keys)) == (Status.dead, "SecretMissing", 1)
+# ---------------------------------------------------------------- by itself
 
 
 async def test_the_worker_goes_on_by_itself(make) -> None:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from postlude import Erasure, Postlude, Schedule, Status, SubjectRef
 from tests.calling import (
     ADA,
-    ON_BOTH,
     VALUE,
     WHO,
     Retaining,
     Vendor,
     Verifying,
-    calling_apps,
     detail,
     erase,
     only_call,
@@ -25,24 +21,12 @@ from tests.calling import (
     secrets,
     trail,
 )
-from tests.databases import Databases
 from tests.engine import query, workers
 
 HEALED = 120.0
 """Seconds after which a claim of a worker that is gone is over."""
 FAILED = "erasure_external_verification_failed"
 DONE = ["erasure_requested", "erasure_local_completed", "erasure_step_succeeded", "erasure_completed"]
-
-
-@pytest.fixture(params=ON_BOTH)
-def url(request: pytest.FixtureRequest, databases_on: Callable[[str], Databases]) -> str:
-    return databases_on(request.param).fresh()
-
-
-@pytest.fixture
-async def make(url: str) -> AsyncIterator[Callable[..., Postlude]]:
-    async with calling_apps(url) as make:
-        yield make
 
 
 class Asked(Verifying):

@@ -26,7 +26,6 @@ from postlude import (
 from tests.callers import KINDS, Kind
 from tests.calling import (
     ADA,
-    ON_BOTH,
     VALUE,
     WHO,
     Rectifying,
@@ -46,11 +45,6 @@ from tests.engine import query
 
 TABLES = ("event", "delivery", "group", "secret", "subject", "audit")
 MARK = "marked-personal-datum"
-
-
-@pytest.fixture(params=ON_BOTH)
-def url(request: pytest.FixtureRequest, databases_on: Callable[[str], Databases]) -> str:
-    return databases_on(request.param).fresh()
 
 
 @pytest.fixture

@@ -22,8 +22,7 @@ from postlude import (
     Status,
     SubjectRef,
 )
-from tests.calling import ON_BOTH, WHO, Verifying, calling_app, erase, only_call, require_books, secrets, trail
-from tests.databases import Databases
+from tests.calling import WHO, Verifying, calling_app, erase, only_call, require_books, secrets, trail
 from tests.engine import query
 from tests.outside import KILLED, LENT, LOST, OWN, REFUSED, Faults, Killed
 
@@ -36,11 +35,6 @@ WAYS = [
     pytest.param(after, how, id=f"{how} {'after' if after else 'before'}")
     for after, how in ((False, LOST), (True, LOST), (False, KILLED), (True, KILLED), (False, REFUSED))
 ]
-
-
-@pytest.fixture(params=ON_BOTH)
-def url(request: pytest.FixtureRequest, databases_on: Callable[[str], Databases]) -> str:
-    return databases_on(request.param).fresh()
 
 
 class Exact(Verifying):
