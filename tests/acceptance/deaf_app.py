@@ -1,9 +1,10 @@
-"""An app whose one vendor does not hear that its call is cancelled."""
+"""An app whose vendors do not hear that a call is cancelled."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import threading
 
 from postlude import Erasure, Postlude, SubjectRef
 from tests.acceptance.cli_shop import DATABASE
@@ -22,16 +23,27 @@ class Deaf:
                 continue
 
 
+class Blocking:
+    """Its client has no timeout, and hangs in a thread."""
+
+    name = "blocking"
+
+    async def erase_subject(self, ref: SubjectRef, *, idempotency_key: str) -> Erasure:
+        await asyncio.to_thread(threading.Event().wait)
+        return Erasure()
+
+
 def deaf_on(url: str) -> Postlude:
     deaf = Postlude(url)
-    deaf.resolvers.register(Deaf(), timeout=600)
+    for vendor in (Deaf(), Blocking()):
+        deaf.resolvers.register(vendor, timeout=600)
     return deaf
 
 
 app = deaf_on(os.environ.get(DATABASE, "sqlite:///nowhere.db"))
 
 
-async def ask(url: str) -> None:
+async def ask(url: str, vendor: str) -> None:
     """Have somebody erased there."""
     async with deaf_on(url) as deaf, deaf.transaction() as tx:
-        await deaf.erasure.erase_subject(tx, "ada-4711", [SubjectRef("deaf", "cus_ada")])
+        await deaf.erasure.erase_subject(tx, "ada-4711", [SubjectRef(vendor, "cus_ada")])

@@ -139,8 +139,9 @@ def test_a_handler_that_hangs_in_its_thread_does_not_keep_the_process(started, s
     assert "the process ends without it" in answer.err
 
 
-def test_a_call_that_ignores_its_cancellation_does_not_keep_the_process(started, sqlite_url: str) -> None:
-    asyncio.run(deaf_app.ask(sqlite_url))
+@pytest.mark.parametrize("vendor", ["deaf", "blocking"])
+def test_a_call_that_ignores_its_cancellation_does_not_keep_the_process(started, sqlite_url: str, vendor: str) -> None:
+    asyncio.run(deaf_app.ask(sqlite_url, vendor))
     process = started("run", deaf_app.APP, "--json", database=sqlite_url, POSTLUDE_WORKER__SHUTDOWN_TIMEOUT="0.2")
     on_shop(sqlite_url, _until_claimed)
     _end(process)

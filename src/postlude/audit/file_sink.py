@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,13 +24,15 @@ class FileAuditSink:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        # The threads of the event loop may all hang in code of the user's; the copy must not wait for them.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="postlude-audit")
 
     async def append(self, records: Sequence[AuditRecord]) -> None:
-        await asyncio.to_thread(self._append, records)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._append, records)
 
     async def position(self) -> int:
         """Of the last record in the file. The file knows better than anybody what is in it."""
-        return await asyncio.to_thread(self._position)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._position)
 
     def _position(self) -> int:
         if not self.path.exists():

@@ -7,6 +7,8 @@ import logging
 import os
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, NoReturn
 
 import typer
@@ -21,6 +23,8 @@ from postlude.errors import ConfigurationError
 log = logging.getLogger("postlude.cli")
 PATIENCE = 1.0
 """For threads and tasks of handlers that should have ended by now."""
+THREADS = 32
+"""For `asyncio.to_thread` in handlers, besides one for each call that a resolver takes at a time."""
 ONCE = 3600.0
 """How long `--once` goes on at most while there is something due."""
 KILL_MARGIN = 15.0
@@ -54,8 +58,6 @@ def run(
             render.say(f"{settled:,} deliveries settled.")
     elif workers == 1:
         using(loaded, lambda opened: _work(opened, json=json))
-        _ended(workers, 0, json=json)
-        _leave_hung_threads()
     else:
         _supervise(loaded, chosen, workers, json=json)
 
@@ -64,11 +66,18 @@ async def _work(app: Postlude, *, json: bool) -> None:
     if not (app.routes.brokers() or app.routes.handlers or app.resolvers.names()):
         log.warning("this app has no route, no handler and no resolver: it only expands rows of SQL producers")
     log.info("a worker starts")
+    threads = ThreadPoolExecutor(
+        THREADS + sum(one.concurrency for one in app.resolvers), thread_name_prefix="postlude-handler-own"
+    )
+    asyncio.get_running_loop().set_default_executor(threads)
     await app.run()
     await app.close()
-    if await _are_tasks_left():
-        _ended(1, 0, json=json)
+    threads.shutdown(wait=False, cancel_futures=True)
+    are_tasks_left = await _are_tasks_left()
+    _ended(1, 0, json=json)
+    if are_tasks_left:
         _leave("a handler or resolver ignores that it is cancelled; the process ends without it")
+    _leave_hung_threads()
 
 
 def _supervise(app: Postlude, reference: str, workers: int, *, json: bool) -> None:
@@ -87,12 +96,13 @@ def _ended(workers: int, restarts: int, *, json: bool) -> None:
 
 
 def _leave_hung_threads() -> None:
-    """A handler that hangs in its thread must not keep the process: Python would wait for it for ever."""
+    """What hangs in a thread must not keep the process: Python would wait for it for ever."""
     hung = [one for one in threading.enumerate() if one.name.startswith("postlude-handler") and not one.daemon]
+    end = time.monotonic() + PATIENCE
     for thread in hung:
-        thread.join(PATIENCE)
+        thread.join(max(0.0, end - time.monotonic()))
     if any(thread.is_alive() for thread in hung):
-        _leave("a handler still runs in its thread; the process ends without it")
+        _leave("a handler or resolver still runs in its thread; the process ends without it")
 
 
 async def _are_tasks_left() -> bool:

@@ -11,6 +11,7 @@ from postlude.core.lifecycle import Status
 from postlude.erasure.views import call_of
 from postlude.errors import PostludeError
 from postlude.ports.calls import Calls
+from postlude.runtime.apart import apart
 from postlude.runtime.telling import Telling
 from postlude.runtime.watchers import DeadLetter
 
@@ -35,7 +36,7 @@ class Abandonments:
         """Let the hooks finish what waits, within reason."""
         if self._looking:
             await asyncio.wait(self._looking, timeout=5)
-        await asyncio.to_thread(self._telling.close)
+        await apart(self._telling.close)
 
     async def _tell(self, letter: DeadLetter) -> None:
         try:

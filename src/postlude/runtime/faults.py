@@ -85,8 +85,8 @@ def raised_at(error: BaseException) -> str | None:
 
 
 def ends_us(error: BaseException) -> bool:
-    """Is it the worker that is to end? Some clients raise a CancelledError of their own."""
+    """Is it the worker that is to end? Some clients raise a CancelledError of their own, and some call sys.exit()."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
-    return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
+    return isinstance(error, KeyboardInterrupt | GeneratorExit)

@@ -22,6 +22,7 @@ from postlude.errors import DatabaseUnavailable
 from postlude.ports.clock import Clock
 from postlude.ports.destination import Destination
 from postlude.ports.store import Store
+from postlude.runtime.apart import apart
 from postlude.runtime.batch import RelayParts
 from postlude.runtime.consuming import Consuming
 from postlude.runtime.duties.duty import Duty
@@ -169,7 +170,7 @@ class Worker:
         with contextlib.suppress(DatabaseUnavailable, TimeoutError):  # three stops are no three deaths
             async with asyncio.timeout(_left(end) / 2):
                 await asyncio.gather(*(relay.forgive() for relay in self.relays.values()))
-        await asyncio.to_thread(self._renewal.stop, _left(end) / 2)
+        await apart(lambda: self._renewal.stop(_left(end) / 2))
         with contextlib.suppress(DatabaseUnavailable, TimeoutError):  # the lease ends by itself
             async with asyncio.timeout(_left(end)):
                 if self.id is not None:

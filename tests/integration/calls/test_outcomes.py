@@ -271,8 +271,12 @@ class Bomb(BaseException):
     """No Exception."""
 
 
-async def test_what_never_has_an_outcome_is_given_up_after_all_attempts(make, caplog: pytest.LogCaptureFixture) -> None:
-    vendor = Vendor("vendor", *[Bomb(VALUE)] * 20)
+@pytest.mark.parametrize("raised", [Bomb, SystemExit])
+async def test_what_never_has_an_outcome_is_given_up_after_all_attempts(
+    make, caplog: pytest.LogCaptureFixture, raised: type[BaseException]
+) -> None:
+    """A worker does not end because a client calls sys.exit()."""
+    vendor = Vendor("vendor", *[raised(VALUE)] * 20)
     app = make(vendor)
     await erase(app)
     for number in range(1, 9):
@@ -283,7 +287,7 @@ async def test_what_never_has_an_outcome_is_given_up_after_all_attempts(make, ca
     await app.run_once()
     call = await only_call(app)
     assert (call.status, call.last_error, len(vendor.keys)) == (Status.dead, "AttemptsExhausted", 8)
-    assert "Bomb" in caplog.text
+    assert raised.__name__ in caplog.text
     assert VALUE not in caplog.text
 
 
