@@ -6,6 +6,7 @@ No error says whom the request was about. httpx puts URLs into its messages, so 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -42,6 +43,13 @@ async def ask(client: httpx.AsyncClient, vendor: str, method: str, path: str, **
     if status == THROTTLED:
         raise VendorBusy(f"{vendor} is busy", response.headers.get("retry-after"))
     raise VendorUnavailable(f"{vendor} answered {status}")
+
+
+def segment(vendor: str, value: str) -> str:
+    """A reference as one part of a path. Nothing, and what leads upwards in a path, would be everybody."""
+    if value.strip() in ("", ".", ".."):
+        raise ResolverError(f"{vendor}: a reference is no id that can stand in a path")
+    return quote(value, safe="")
 
 
 def is_absent(response: httpx.Response) -> bool:

@@ -10,13 +10,12 @@ side was slow.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from urllib.parse import quote
 
 import httpx
 
 from postlude import Correction, Erasure, SubjectRef
 
-from .asking import ask, is_absent, keyed
+from .asking import ask, is_absent, keyed, segment
 
 
 class HttpResolver:
@@ -40,4 +39,4 @@ class HttpResolver:
         return is_absent(await ask(self._client, self.name, "GET", self._path(ref)))
 
     def _path(self, ref: SubjectRef) -> str:
-        return f"{self._resource}/{quote(ref.value, safe='')}"
+        return f"{self._resource}/{segment(self.name, ref.value)}"

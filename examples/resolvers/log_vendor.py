@@ -10,13 +10,12 @@ says that nothing is left, not when the time is over.
 from __future__ import annotations
 
 from datetime import datetime
-from urllib.parse import quote
 
 import httpx
 
 from postlude import Schedule, SubjectRef
 
-from .asking import ask, is_absent, keyed
+from .asking import ask, is_absent, keyed, segment
 
 
 class LogVendorResolver:
@@ -35,4 +34,4 @@ class LogVendorResolver:
         return is_absent(await ask(self._client, self.name, "GET", self._path(ref)))
 
     def _path(self, ref: SubjectRef) -> str:
-        return f"subjects/{quote(ref.value, safe='')}"
+        return f"subjects/{segment(self.name, ref.value)}"

@@ -11,7 +11,7 @@ import pytest
 from examples.resolvers.http import HttpResolver
 from examples.resolvers.log_vendor import LogVendorResolver
 from examples.resolvers.object_store import ObjectStoreResolver
-from postlude import Postlude, SubjectRef
+from postlude import Correction, Postlude, ResolverError, SubjectRef
 from postlude.testing.clock import ManualClock
 from tests.vendor_server import InThread
 from tests.vendors import Plan, Vendors
@@ -73,3 +73,22 @@ async def test_each_request_ends_as_planned(resolvers: tuple[InThread, list[Any]
             assert (request.completed_at is None) == is_refused
     assert set(server.admin.effects().values()) == {1}
     assert {len(keys) for keys in server.admin.keys().values()} == {1}
+
+
+@pytest.mark.parametrize("value", [".", "..", " "])
+async def test_a_reference_that_would_be_everybody_is_refused_before_anybody_is_asked(value: str) -> None:
+    """In a path, `customers/.` is all customers."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        raise AssertionError(request.url)
+
+    async with httpx.AsyncClient(base_url="https://vendor", transport=httpx.MockTransport(answer)) as client:
+        crm, logs, ref = HttpResolver("v", client, "customers"), LogVendorResolver("v", client), SubjectRef("v", value)
+        for asked in (
+            crm.erase_subject(ref, idempotency_key="k"),
+            crm.rectify_subject(ref, [Correction("name", "Ada")], idempotency_key="k"),
+            crm.verify_absent(ref),
+            logs.schedule_erasure(ref, idempotency_key="k"),
+        ):
+            with pytest.raises(ResolverError, match="no id"):
+                await asked

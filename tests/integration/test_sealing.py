@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 from typing import Annotated, Any
 from uuid import UUID
@@ -339,6 +340,24 @@ async def test_without_keys_an_append_and_a_worker_are_refused(database_url: str
             await app.drain()
         with pytest.raises(ConfigurationError, match="no key ring to rotate"):
             await app.privacy.rotate()
+
+
+async def test_a_mark_beside_what_only_a_type_checker_knows_is_not_overlooked_for_want_of_keys(sqlite_url: str) -> None:
+    @event(record_only=True)
+    @dataclasses.dataclass
+    class Marked:
+        email: Annotated[str, Sealed()]
+        other: NotThere | None = None  # type: ignore[name-defined]  # noqa: F821 - that is the point
+
+    @event(record_only=True)
+    @dataclasses.dataclass
+    class Plain:
+        other: NotThere | None = None  # type: ignore[name-defined]  # noqa: F821 - likewise
+
+    async with app_with(sqlite_url, None) as app:
+        with pytest.raises(ConfigurationError, match="not there at run time"):
+            await append(app, Marked(email="ann@example.org"))
+        await append(app, Plain())
 
 
 async def test_a_mark_that_the_declaration_hides_is_refused(sqlite_url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import types
 from collections.abc import Iterator
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -32,6 +33,8 @@ class Shape:
         self.is_sealed = is_sealed
         self.is_unresolved = is_unresolved
         """Some names in its annotations mean nothing here, so that nobody can tell."""
+        self.names_mark = False
+        """Nobody can tell, but the mark stands there."""
         self._named: dict[str, list[Any]] = {}
         self._each: list[Any] = []
         self._children: dict[str, Shape | None] = {}
@@ -95,11 +98,22 @@ def _shape(spec: EventSpec) -> Shape | None:
         shape = Shape([spec.cls])
         is_wanted = shape.reaches_sealed()
     except UNRESOLVED:
-        return Shape([], is_unresolved=True)
+        shape = Shape([], is_unresolved=True)
+        shape.names_mark = _names_mark(spec.cls)
+        return shape
     if not is_wanted:
         return None
     _require_clear(spec)
     return shape
+
+
+def _names_mark(cls: type[Any]) -> bool:
+    """In annotations as they are written: some of them may be text."""
+    try:
+        written = [one for each in cls.__mro__ for one in inspect.get_annotations(each).values()]
+    except UNRESOLVED:  # a newer Python evaluates them only now
+        return False
+    return any(Sealed.__name__ in (one if isinstance(one, str) else repr(one)) for one in written)
 
 
 def _require_clear(spec: EventSpec) -> None:

@@ -110,7 +110,7 @@ class Sealer:
         if one.seals is None or (shape := shape_of(one.seals)) is None:
             return None
         if shape.is_unresolved:
-            if self.ring is None:
+            if self.ring is None and not shape.names_mark:
                 return None
             raise ConfigurationError(
                 f"the annotations of {one.seals.cls.__qualname__} name something that is not there at run time",
