@@ -20,8 +20,17 @@ class Other(Event):
     number: int
 
 
+@event(type="test.about")
+class Partly(Event):
+    """The same, to whom it does not matter whom it is about."""
+
+
 async def take(_: About) -> None:
     """A handler."""
+
+
+async def take_partly(_: Partly) -> None:
+    """Another."""
 
 
 def nothing(app: Postlude) -> None:
@@ -36,6 +45,11 @@ def handled(app: Postlude) -> None:
     app.on(About, name="take")(take)
 
 
+def read_twice(app: Postlude) -> None:
+    handled(app)
+    app.on(Partly, name="take_partly")(take_partly)
+
+
 def everything(app: Postlude) -> None:
     app.route("*")
 
@@ -45,7 +59,8 @@ def appended(app: Postlude) -> None:
 
 
 @pytest.mark.parametrize(
-    ("declare", "may"), [(nothing, False), (routed, True), (handled, True), (everything, True), (appended, True)]
+    ("declare", "may"),
+    [(nothing, False), (routed, True), (handled, True), (read_twice, True), (everything, True), (appended, True)],
 )
 def test_what_an_app_declares_says_whether_it_may_name_subjects(declare: Callable[[Postlude], None], may: bool) -> None:
     app = Postlude("sqlite:///unopened.db", broker="memory://")

@@ -103,7 +103,7 @@ class Routes:
         """Does an event of this app name a data subject? Any could, where every event has a route."""
         if any(route.type == EVERYTHING for route in self._routes):
             return True
-        return any(spec.subjects for spec in self._specs.values())
+        return any(spec.subjects for spec in (*self._specs.values(), *self.subscribed()))
 
     def targets(self, event_type: str) -> Iterator[tuple[str, Key]]:
         """Destinations of a type, each with what its key is there."""
