@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -161,8 +162,11 @@ def _subclasses(root: type[PostludeError]) -> Iterator[type[PostludeError]]:
 
 
 def _documented_columns() -> dict[str, set[str]]:
-    page = REFERENCE / "schema.md"
-    return {code(title)[0]: {code(row[0])[0] for row in rows(text)} for title, text in sections(page, 2)}
+    found = [
+        (code(title)[0], code(row[0])[0]) for title, text in sections(REFERENCE / "schema.md", 2) for row in rows(text)
+    ]
+    assert not [one for one, times in Counter(found).items() if times > 1]
+    return _by_table(found)
 
 
 def _by_table(found: Any) -> dict[str, set[str]]:
