@@ -38,7 +38,7 @@ from postlude.runtime.worker import Worker
 from postlude.saga.registry import Registry
 from postlude.saga.service import SagaService
 from postlude.settings import Settings
-from postlude.sync import Sync
+from postlude.sync.sync import Sync
 
 H = TypeVar("H", bound=Callable[..., Any])
 F = TypeVar("F", bound=Mapped)

@@ -47,7 +47,11 @@ from postlude.runtime.watchers import Watchers
 from postlude.runtime.worker import Worker, WorkerOptions
 from postlude.runtime.workers import Workers
 from postlude.saga.service import SagaService
-from postlude.sync import Sync, SyncErasure, SyncInbox, SyncOutbox, SyncSagas, SyncSides
+from postlude.sync.appending import SyncInbox, SyncOutbox
+from postlude.sync.erasure import SyncErasure
+from postlude.sync.own_loop import OwnLoop
+from postlude.sync.sagas import SyncSagas
+from postlude.sync.sync import Sync, SyncSides
 
 
 class Engine:
@@ -168,14 +172,15 @@ class Engine:
     @cached_property
     def sync(self) -> Sync:
         """The same for code without an event loop."""
+        loop = OwnLoop(self)
         outbox = SyncOutbox(self.outbox, self._handles)
         inbox = SyncInbox(self.inbox, self._handles)
-        sagas = SyncSagas(self.sagas, self._handles)
-        erasure = SyncErasure(self.erasure, self._handles)
+        sagas = SyncSagas(self.sagas, self._handles, loop)
+        erasure = SyncErasure(self.erasure, self._handles, loop)
         return Sync(
             SyncSides(outbox, inbox, sagas, erasure),
             self._handles,
-            self,
+            loop,
             open_own=self.store.sync_transaction,
             appended=self._appended,
         )

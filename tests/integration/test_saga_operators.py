@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from postlude import ConfigurationError, Context, Err, Ok, Postlude, Reject, Saga, SagaNotFound, SagaRefused, Stuck
+from postlude import (
+    ConfigurationError,
+    Context,
+    Err,
+    Ok,
+    Postlude,
+    Reject,
+    Saga,
+    SagaNotFound,
+    SagaRefused,
+    Settings,
+    Stuck,
+)
 from tests.engine import until
 from tests.saga_books import PLACE, WHO, Order, books, failing, finish, release, reserve, ship, start, write, written
 
@@ -111,3 +123,30 @@ async def test_an_order_says_who_and_why_and_about_what(app: Postlude) -> None:
         await app.sagas.cancel(view.id, step="charge", **WHO)
     with pytest.raises(SagaRefused, match="the saga is completed already"):
         await app.sagas.retry(view.id, **WHO)
+
+
+def test_operators_without_an_event_loop(sqlite_url: str) -> None:
+    switch: list[bool] = []
+
+    async def send(state: Order, ctx: Context) -> Ok[str] | Err[str]:
+        return Ok("sent") if switch else Err("Off")
+
+    async def ship(state: Order, ctx: Context) -> Ok[None] | Err[str]:
+        return Ok(None)
+
+    saga = Saga("late", state=Order).pivot(ship).step(send, name="send")
+    app = Postlude(sqlite_url, settings=Settings.load(environ={}))
+    app.sagas.register(saga)
+    with app.sync.transaction() as tx:
+        ids = [app.sync.sagas.start(tx, saga, Order(f"o-{n}")) for n in range(4)]
+    app.sync.drain()
+    sagas = app.sync.sagas
+    assert [sagas.wait(one, timeout=20).status for one in ids] == ["stuck"] * 4
+    switch.append(True)
+    assert sagas.retry(ids[0], **WHO).status == "running"
+    assert sagas.skip(ids[1], value="by hand", **WHO).status == "completed"
+    assert sagas.compensate(ids[2], **WHO).status == "compensated"
+    with pytest.raises(SagaRefused, match="the pivot has begun"):
+        sagas.cancel(ids[3], **WHO)
+    app.sync.drain()
+    assert sagas.get(ids[0]).status == "completed"

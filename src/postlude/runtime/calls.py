@@ -121,9 +121,10 @@ class CallDestination:
 
     def _outcome_of(self, error: BaseException, entry: Entry) -> Outcome:
         """Errors are kept as class and place: a vendor's message may name the subject."""
-        log.warning("%s: call %s failed: %s", self.terms.name, entry.event.event_id, type(error).__name__)
-        fault = fault_of(error, keep_messages=False)
-        return Rejected(fault) if isinstance(error, (ResolverError, ContractViolation)) else Failed(fault)
+        said = _of_group(error)
+        log.warning("%s: call %s failed: %s", self.terms.name, entry.event.event_id, type(said).__name__)
+        fault = fault_of(said, keep_messages=False)
+        return Rejected(fault) if isinstance(said, (ResolverError, ContractViolation)) else Failed(fault)
 
     async def _asked(self, entry: Entry, fence: Fence, secrets: Mapping[str, bytes]) -> _Asked | None:
         operation = CallOperation(entry.event.type.rpartition(".")[2])
@@ -219,3 +220,10 @@ class CallDestination:
             old_status=str(asked.delivery.status) if new_status else None,
             new_status=new_status,
         )
+
+
+def _of_group(error: BaseException) -> BaseException:
+    """What counts of the errors of several tasks: that it will never be done, if one of them says so."""
+    while isinstance(error, BaseExceptionGroup):
+        error = (error.subgroup(ResolverError) or error).exceptions[0]
+    return error

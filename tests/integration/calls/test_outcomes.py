@@ -88,6 +88,18 @@ async def test_a_resolver_error_abandons_at_once(make, url: str, error: type[Res
     assert len(vendor.keys) == 1
 
 
+@pytest.mark.parametrize("others", [[], [OSError("and the line broke")]])
+async def test_a_resolver_error_counts_in_a_group_of_tasks_too(make, others: list[Exception]) -> None:
+    async def refused() -> None:
+        raise ExceptionGroup("two requests at once", [ExceptionGroup("inner", [ResolverError("locked")]), *others])
+
+    app = make(Vendor("vendor", refused))
+    await erase(app)
+    await app.drain()
+    call = await only_call(app)
+    assert (call.status, call.attempts, call.last_error) == (Status.dead, 1, "ResolverError")
+
+
 async def test_an_unknown_resolver_name_waits_and_is_seen(make, url: str) -> None:
     """A worker that knows it may come, so it stays and is counted."""
     await erase(make(Vendor()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from postlude import (
     ErasureCompleted,
     NotEncodable,
     NotInTransaction,
+    Park,
     Postlude,
     PostludeError,
     RectificationCompleted,
@@ -324,12 +326,21 @@ async def test_without_a_loop_only_handles_without_a_loop(app: Postlude, url: st
 
 
 def test_the_sync_side_is_whole(sqlite_url: str) -> None:
-    vendor = Vendor()
+    vendor = Vendor("vendor", ResolverError("no"), Park(until=datetime(2126, 1, 1, tzinfo=UTC)))
     app = calling_app(sqlite_url, vendor)
+    erasure = app.sync.erasure
     with app.sync.transaction() as tx:
-        result = app.sync.erasure.erase_subject(tx, ADA, [SubjectRef("vendor", VALUE)])
-    assert app.sync.drain() == 1
-    assert vendor.keys == [str(result.calls[0])]
+        result = erasure.erase_subject(tx, ADA, [SubjectRef("vendor", VALUE)])
+    app.sync.drain()
+    (abandoned,) = erasure.list_abandoned()
+    assert [one.id for one in erasure.list()] == [result.group_id]
+    assert erasure.show(ADA).subject == erasure.pseudonym(ADA)
+    assert erasure.status_counts()["dead"] == 1
+    assert erasure.overdue() == []
+    assert [one.entry_id for one in erasure.requeue([abandoned.entry_id], **WHO)] == list(result.calls)
+    app.sync.drain()
+    assert (erasure.list_abandoned(), len(erasure.list_scheduled())) == ([], 1)
+    assert vendor.keys == [str(result.calls[0])] * 2
 
 
 async def test_autocommit_is_refused(sqlite_url: str) -> None:

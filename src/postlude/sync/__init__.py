@@ -1,0 +1,1 @@
+"""The same names for code without an event loop."""
