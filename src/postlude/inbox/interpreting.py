@@ -21,7 +21,7 @@ from postlude.core.sealed import shape_of
 from postlude.core.sealing import HEADER
 from postlude.core.upcast import decode_event
 from postlude.core.uuid7 import time_of
-from postlude.errors import BeyondWindow, PayloadTooLarge, UnknownEvent, Unreadable
+from postlude.errors import BeyondWindow, ConfigurationError, PayloadTooLarge, UnknownEvent, Unreadable
 from postlude.inbox.consumers import Consumer, Interest
 from postlude.outbox.installed import Installed
 from postlude.outbox.prepare import Message, Preparing, require_past
@@ -132,7 +132,10 @@ class Interpreting:
             except Exception:  # noqa: BLE001, S112 - its handler meets the same error, and makes a dead letter of it
                 continue
             key = spec.key_of(event) if key is None and spec is specs[0] else key
-            subjects |= dict.fromkeys(spec.subjects_of(event))
+            try:
+                subjects |= dict.fromkeys(spec.subjects_of(event))
+            except ConfigurationError as error:
+                raise Unreadable(error.args[0]) from error
         return key, tuple(subjects)
 
     def _foreign(self, received: Received, mapped: Mapped, position: Position) -> Prepared | None:
