@@ -1,7 +1,7 @@
 """What redaction asks of a database. The rules of `postlude.ports.store` hold here too.
 
-A page is one transaction. Lock order: events by id, deliveries by seq, groups by id, sagas by id, audit; only for events is anybody
-waited for. What somebody else holds is under way, and waits for another page.
+A page is one transaction. Lock order: events by id, deliveries by seq, groups by id, sagas by id, audit; only for events
+is anybody waited for. What somebody else holds is under way, and waits for another page.
 """
 
 from __future__ import annotations

@@ -76,9 +76,9 @@ class Privacy:
     async def rotate(
         self, *, actor: str = OURSELVES, reason: str = "the active key changed", told: Told | None = None
     ) -> Rotation:
-        """Seal stored events and the secrets of calls again that another key of the ring has sealed, and wrap the keys of
-        data subjects with the active one. Whoever is killed meanwhile resumes the operation. What cannot be opened is left as it is, and then
-        fewer are done than there were, or `keys_left` or `secrets_left` is not 0."""
+        """Seal stored events and the secrets of calls again that another key of the ring has sealed, and wrap the keys
+        of data subjects with the active one. Whoever is killed meanwhile resumes the operation. What cannot be opened is
+        left as it is, and then fewer are done than there were, or `keys_left` or `secrets_left` is not 0."""
         _require(actor, reason)
         ring = self._ring
         await self._parts.start()
